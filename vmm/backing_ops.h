@@ -1,0 +1,99 @@
+// backing_ops.h: what the allocation layers (buddy, mid, slab) ask of the memory behind their addresses.
+//
+// Owns: the small struct of functions and its plain types. The layers work on virtual OFFSETS and know no
+// driver; each is tested alone with a counting fake of this struct.
+//
+//     offset: bytes in the pool's own address space. Two reservations are two pieces of it with a hole between.
+//             offset and device address are equal modulo VMP_OFFSET_CONGRUENCE, so an aligned offset is an
+//             aligned address.
+//     slot:   one granule of it. A range of bytes touches every slot that it overlaps.
+//
+// Rules for every function here: the caller holds the pool's lock. `claim` may let go of it while it calls the
+// driver and holds it again when it returns: the caller must have marked the range as used in its own structure
+// BEFORE it claims, and gives it back if the claim fails. The others never let go of the lock, never call the
+// driver, allocate nothing and can't fail.
+#ifndef VMPOOL_VMM_BACKING_OPS_H_
+#define VMPOOL_VMM_BACKING_OPS_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vmm/clock.h"
+#include "vmm/status.h"
+
+#define VMP_OFFSET_CONGRUENCE (UINT64_C(1) << 36)
+
+// vmp_cost: what it would take to use a range now.
+typedef struct vmp_cost {
+  uint64_t slots_to_map;   // slots of the range without a chunk
+  uint64_t chunks_pinned;  // parked chunks that would stop being parked
+  bool blocked;            // some slot is retiring, in transit, broken or sealed: choose another place
+  bool must_wait;          // some chunk was moved here under work that the stream is not ordered behind
+} vmp_cost;
+
+typedef enum vmp_run_state {
+  VMP_RUN_UNMAPPED = 0,
+  VMP_RUN_MAPPED = 1,
+  VMP_RUN_BLOCKED = 2,  // retiring, in transit, broken, sealed
+} vmp_run_state;
+
+// vmp_effort: how far a claim may go. Each includes the ones before.
+typedef enum vmp_effort {
+  VMP_EFFORT_MAPPED = 0,  // only what is mapped already: no driver call
+  VMP_EFFORT_NORMAL = 1,  // spare chunks, new chunks, parked chunks that fit
+  VMP_EFFORT_RESIZE = 2,  // also: give parked chunks of other sizes back to the device and create smaller ones
+} vmp_effort;
+
+typedef struct vmp_backing_ops {
+  void *self;
+  uint64_t granule_bytes;
+
+  // cost of using [offset, offset + bytes) from `stream`. O(1) for ranges inside one chunk, else O(chunks).
+  vmp_cost (*cost)(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream);
+
+  // run tells the state of the slot that holds `offset`, and where (at most `end`) that state stops.
+  // Offsets outside every reservation are BLOCKED.
+  vmp_run_state (*run)(void *self, uint64_t offset, uint64_t end, uint64_t *out_end);
+
+  // claim makes every slot of the range mapped and counts one live block on every chunk that it touches.
+  // On success *out_after is what the caller's stream must be ordered behind, besides the fences of the
+  // addresses themselves, before the memory is handed out (VMP_FENCE_NONE nearly always).
+  // Failures, after which nothing has changed:
+  //   VMP_ERROR_FRAGMENTED     enough parked memory exists, but its chunk sizes don't fit this place: try one
+  //                            with room around it, or a higher effort
+  //   VMP_ERROR_BUSY           a slot is blocked, or (effort MAPPED) not mapped
+  //   VMP_ERROR_OUT_OF_MEMORY, VMP_ERROR_LIMIT, VMP_ERROR_HOST_OUT_OF_MEMORY, driver failures
+  vmp_status (*claim)(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
+                      vmp_fence *out_after);
+
+  // release undoes one claim of exactly this range; chunks that nobody touches any more are parked. `fence`
+  // says who may still touch the bytes.
+  void (*release)(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence);
+
+  // next_change: the mapping of free addresses changes when chunks are taken, trimmed, retired or mapped
+  // ahead. A layer keeps a cursor (start with 0) and asks, before it places a block, what changed since:
+  // true and a range, or false when the cursor is up to date. When too much has happened the range is
+  // everything (0, UINT64_MAX).
+  bool (*next_change)(void *self, uint64_t *cursor, uint64_t *out_offset, uint64_t *out_bytes);
+
+  // known_complete and others: see vmp_clock_known_complete and vmp_clock_others.
+  bool (*known_complete)(void *self, vmp_fence fence);
+  vmp_fence (*others)(void *self, vmp_fence fence, vmp_stream_index stream);
+} vmp_backing_ops;
+
+// vmp_request: one allocation on its way down the layers.
+typedef struct vmp_request {
+  uint64_t bytes;      // already rounded to the layer's step
+  uint64_t alignment;  // a power of two, at most VMP_OFFSET_CONGRUENCE
+  vmp_stream_index stream;
+  vmp_effort effort;
+} vmp_request;
+
+// vmp_placed: what came of it.
+typedef struct vmp_placed {
+  uint64_t offset;
+  uint64_t bytes;   // what the block holds, at least the request's
+  vmp_fence after;  // the stream must be ordered behind this before the block is handed out
+} vmp_placed;
+
+#endif  // VMPOOL_VMM_BACKING_OPS_H_

@@ -1,0 +1,82 @@
+// clock.h: which GPU work may still touch a range, and whether it has finished.
+//
+// Owns: the pool-wide sequence number, the table of streams, lazily recorded events. Does not own memory.
+//
+//     free on stream s  -> fence {bit(s), ++sequence}       no driver call, no lock
+//     need to know      -> record an event on s (covers at least everything up to the fence), query it
+//     reuse on stream t -> t waits for that event (cuStreamWaitEvent), never the host
+//
+// Invariants
+//   - A fence is complete only as seen by the host: for each stream in its mask, `completed` (work known to
+//     have finished, as a sequence number) has reached the fence's sequence.
+//   - A stream wait never makes a fence complete.
+//   - vmp_clock_fence and vmp_clock_known_complete make no driver call, take no lock and allocate nothing.
+//   - All other functions may call the driver; no lock of the pool may be held around them.
+#ifndef VMPOOL_VMM_CLOCK_H_
+#define VMPOOL_VMM_CLOCK_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vmm/driver.h"
+#include "vmm/error.h"
+
+// vmp_fence: the streams that may still touch a range, and up to when. {0, 0} is "nobody": always complete.
+typedef struct vmp_fence {
+  uint64_t streams;   // bit i: the streams with index i (more than 64 streams share bits)
+  uint64_t sequence;  // everything submitted to them before this pool-wide number
+} vmp_fence;
+
+#define VMP_FENCE_NONE ((vmp_fence){0, 0})
+
+static inline vmp_fence vmp_fence_merge(vmp_fence a, vmp_fence b) {
+  vmp_fence merged = {a.streams | b.streams, a.sequence > b.sequence ? a.sequence : b.sequence};
+  return merged;
+}
+static inline bool vmp_fence_is_none(vmp_fence fence) { return fence.streams == 0; }
+
+// vmp_stream_index: 0..63, the bit of a stream in fences.
+typedef uint32_t vmp_stream_index;
+
+typedef struct vmp_clock vmp_clock;
+
+// vmp_clock_create: `device` is the ordinal whose primary context the events are made in (a stream of another
+// context gets its events in its own). VMP_ERROR_HOST_OUT_OF_MEMORY, _DRIVER.
+vmp_status vmp_clock_create(vmp_clock **out_clock, vmp_driver *driver, int device);
+// vmp_clock_destroy destroys pooled events. Work that is still queued is not waited for. NULL is fine.
+void vmp_clock_destroy(vmp_clock *clock);
+
+// vmp_clock_stream returns the index of a stream, giving it one at first sight (handles 0 and 1 are one stream,
+// 2 is one per thread). Never fails: when the table is full, streams share. Lock-free for known streams.
+vmp_stream_index vmp_clock_stream(vmp_clock *clock, vmp_cu_stream stream);
+
+// vmp_clock_fence returns "everything submitted to this stream so far".
+vmp_fence vmp_clock_fence(vmp_clock *clock, vmp_stream_index stream);
+
+// vmp_clock_known_complete: complete as far as the host has seen already. Cheap; false means "not known".
+bool vmp_clock_known_complete(const vmp_clock *clock, vmp_fence fence);
+// vmp_clock_others returns `fence` without what is known complete, without stream `self`, and without what
+// `self` has been ordered behind already: nobody left means that `self` may use the range at once.
+vmp_fence vmp_clock_others(const vmp_clock *clock, vmp_fence fence, vmp_stream_index self);
+
+// vmp_clock_poll records the events that `fence` lacks and queries what is outstanding: afterwards
+// known_complete is up to date for it. Never waits. A driver failure other than not-ready is returned.
+vmp_status vmp_clock_poll(vmp_clock *clock, vmp_fence fence);
+// vmp_clock_order makes `stream` wait on the GPU for everything in `fence` that it is not ordered behind yet.
+// The host does not wait. On failure the stream may have been ordered behind a part, which is harmless.
+vmp_status vmp_clock_order(vmp_clock *clock, vmp_cu_stream stream, vmp_fence fence);
+// vmp_clock_wait blocks the host until `fence` is complete, for at most about `timeout_us` (0: only as a poll;
+// UINT64_MAX: without bound, by synchronising). VMP_ERROR_TIMEOUT, _STICKY, _DRIVER.
+vmp_status vmp_clock_wait(vmp_clock *clock, vmp_fence fence, uint64_t timeout_us);
+// vmp_clock_retire_stream records a last event on a stream that is about to be destroyed and forgets the
+// handle: its index stays valid in fences. On failure it synchronises the context instead; only when that
+// fails too is an error returned.
+vmp_status vmp_clock_retire_stream(vmp_clock *clock, vmp_cu_stream stream);
+
+typedef struct vmp_clock_stats {
+  uint64_t sequence, streams, events_recorded, events_pooled, stream_waits, unfinished_waits, host_waits;
+} vmp_clock_stats;
+void vmp_clock_get_stats(const vmp_clock *clock, vmp_clock_stats *out);
+size_t vmp_clock_check(vmp_clock *clock, vmp_report *report);
+
+#endif  // VMPOOL_VMM_CLOCK_H_
