@@ -58,7 +58,7 @@ typedef struct vmp_host_options {
   const char *cost_file;         // cost table "name value" lines in microseconds; NULL: the defaults of section B
 } vmp_host_options;
 
-#define VMP_HOST_OPTIONS_INIT {sizeof(vmp_host_options)}
+#define VMP_HOST_OPTIONS_INIT {.struct_size = sizeof(vmp_host_options)}
 
 // vmp_host_open makes a host driver; cuInit has not been called. NULL options: all defaults. The options
 // are copied. VMP_ERROR_CONFIG (a field outside its range, named), _HOST_OUT_OF_MEMORY, _IO (no memfd, or

@@ -1,0 +1,256 @@
+// vmpool.h: a GPU memory pool on CUDA virtual memory. The public header; it needs no CUDA and is valid C++.
+//
+// Rules that hold for every function
+//   - Every call returns a vmp_status; VMP_OK is 0, errors are negative, and vmp_last_error() has the sentence.
+//     After an error nothing has changed, and output parameters are untouched.
+//   - Functions are thread-safe unless they say otherwise. None calls back into the caller with a lock held.
+//   - Handles are opaque and belong to the caller until the matching _close or _destroy.
+//   - Option structs begin with struct_size; use the _INIT macro. Zero means "the default".
+//   - Sizes are bytes. Device addresses are `void *` and are never touched by the library's host code.
+//   - Streams are the driver's: CUstream, cudaStream_t. NULL is the legacy default stream.
+//   - Stream order: memory may be used on the stream it was allocated on at once. vmp_free says that the work
+//     submitted so far on the freeing stream (and on streams named by vmp_record_use) is the last to touch it;
+//     the host never waits for it, and the memory is handed to other streams only behind that work.
+#ifndef VMPOOL_POOL_VMPOOL_H_
+#define VMPOOL_POOL_VMPOOL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "vmm/status.h"
+
+// VMP_INIT(type) initialises a struct that begins with struct_size; everything else is 0. The _INIT macros use it.
+#ifdef __cplusplus
+template <class Type>
+inline Type vmp_init_struct() {
+  Type value = Type();
+  value.struct_size = sizeof(Type);
+  return value;
+}
+#define VMP_INIT(type) vmp_init_struct<type>()
+extern "C" {
+#else
+#define VMP_INIT(type) {.struct_size = sizeof(type)}
+#endif
+
+#define VMP_VERSION_MAJOR 0
+#define VMP_VERSION_MINOR 1
+#define VMP_VERSION_PATCH 0
+// vmp_version returns the library's version as major * 1000000 + minor * 1000 + patch, to compare with the header's.
+VMP_API int vmp_version(void);
+
+struct CUstream_st;
+typedef struct CUstream_st *vmp_stream;
+
+typedef struct vmp_driver vmp_driver;
+typedef struct vmp_pool vmp_pool;
+
+// ---- drivers ----
+
+typedef enum vmp_driver_kind {
+  VMP_DRIVER_DEFAULT = 0,  // VMP_CONF's `driver` key where set, else CUDA
+  VMP_DRIVER_CUDA = 1,     // libcuda.so.1
+  VMP_DRIVER_HOST = 2,     // a strict model on this machine, for tests, traces and people without a GPU
+} vmp_driver_kind;
+
+typedef struct vmp_driver_options {
+  size_t struct_size;
+  vmp_driver_kind kind;
+  const char *cuda_library;     // NULL: "libcuda.so.1"
+  uint64_t host_device_bytes;   // host driver: memory of its device; 0: 80 GiB; UINT64_MAX: unlimited
+  int host_num_devices;         // host driver: 0 means 1
+  uint64_t host_granule_bytes;  // host driver: 0 means 2 MiB
+  int host_exposed;             // host driver: 1 = mappings are real and readable by the CPU
+} vmp_driver_options;
+
+#define VMP_DRIVER_OPTIONS_INIT VMP_INIT(vmp_driver_options)
+
+// vmp_driver_open opens a driver and initialises it. `options` may be NULL. The driver outlives every pool made
+// on it; vmp_driver_close ends it. The CUDA driver is never replaced by the host driver silently.
+// Errors: VMP_ERROR_NO_DRIVER, _STUB_DRIVER, _DRIVER_TOO_OLD, _NO_DEVICE, _DRIVER, _CONFIG, _IO, _HOST_OUT_OF_MEMORY.
+VMP_API vmp_status vmp_driver_open(vmp_driver **out_driver, const vmp_driver_options *options);
+
+// vmp_driver_close ends a driver; NULL is fine. Every pool on it must have been destroyed.
+VMP_API void vmp_driver_close(vmp_driver *driver);
+
+// vmp_driver_name returns "cuda" or "host". Static storage.
+VMP_API const char *vmp_driver_name(const vmp_driver *driver);
+
+// vmp_driver_calls: how often the pool's kinds of driver calls were made through this driver so far.
+typedef struct vmp_driver_calls {
+  uint64_t reserve, create, map, set_access, unmap, release, address_free;
+  uint64_t event_record, event_query, stream_wait, synchronize;
+} vmp_driver_calls;
+VMP_API void vmp_driver_get_calls(const vmp_driver *driver, vmp_driver_calls *out_calls);
+
+// ---- pools ----
+
+// vmp_pool_options: zero means default. The same options can be given as text: in `conf`, and in the environment
+// variable VMP_CONF ("key:value,key:value"), which is read once, in vmp_pool_create. Keys are the field names
+// without their unit suffix; sizes take KiB, MiB, GiB, TiB. Precedence: defaults < preset < fields < conf < VMP_CONF.
+// An explicit zero (`park_limit:0`) can be given by text only.
+typedef struct vmp_pool_options {
+  size_t struct_size;
+  vmp_driver *driver;    // NULL: the pool opens its own (VMP_DRIVER_DEFAULT) and closes it
+  int device;            // ordinal
+  const char *preset;    // mixed (default), tight, classic, slab, mid, buddy (the last three: one layer alone)
+  const char *conf;      // options as text, or NULL
+  const char *name;      // shown in snapshots; copied; NULL: "pool"
+
+  uint64_t reserve_bytes;    // address space per reservation; default 16 x device memory, halved on refusal
+  uint64_t chunk_max_bytes;  // largest physical chunk; a power of two of granules; default 32 MiB (tight: 1 granule)
+  uint64_t hard_limit_bytes; // physical memory never held beyond this; default none
+  uint64_t soft_limit_bytes; // above it parked memory is taken before new memory is made; default none
+  double park_limit;         // share of mapped (0..1) above which parked chunks are taken before new ones are made;
+                             // default 1 (never)
+  double initial_fraction;   // share of device memory mapped at creation; default 0 (dynamic), 0.75 (static)
+  int strategy;              // vmp_strategy
+  int initial_must_fit;      // 1: creation fails when initial_fraction can't be had; default: as much as there is, VMP_PARTIAL
+  uint64_t growth_bytes;     // a growth is rounded up to this where memory is plentiful; default chunk_max_bytes
+  int no_map_ahead;          // 1: map exactly what is needed
+
+  uint64_t slab_max_bytes;   // requests up to this are slab's; default 64 KiB (`slab_max:0` in text: none)
+  uint64_t buddy_from_bytes; // requests from this on are buddy's; default none
+  uint64_t arena_bytes;      // address space of one mid arena; default device memory, rounded up to a power of two
+  int slab_random;           // 1: objects of a span are handed out in random order
+  uint64_t seed;             // of that order; default 1
+
+  int cross_stream;          // vmp_cross_stream
+  uint64_t wait_us;          // longest host wait for GPU work as the last step before out of memory; default 1,000,000
+  int destroy_releases;      // 1: vmp_pool_destroy frees live blocks itself, after waiting for their streams
+
+  const int *peers;          // ordinals of devices that may read and write the pool's memory; copied
+  size_t num_peers;
+} vmp_pool_options;
+
+#define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)
+
+typedef enum vmp_strategy {
+  VMP_STRATEGY_DEFAULT = 0,
+  VMP_STRATEGY_DYNAMIC = 1,  // grows on demand
+  VMP_STRATEGY_STATIC = 2,   // maps initial_fraction at creation and never more
+} vmp_strategy;
+
+typedef enum vmp_cross_stream {
+  VMP_CROSS_STREAM_DEFAULT = 0,   // wait
+  VMP_CROSS_STREAM_WAIT = 1,      // complete memory first, then new memory, then the stream waits for the other
+  VMP_CROSS_STREAM_COMPLETE = 2,  // another stream's memory only when its work has finished
+} vmp_cross_stream;
+
+// vmp_pool_create makes a pool. `options` may be NULL. Returns VMP_OK, or VMP_PARTIAL when less than
+// initial_fraction could be mapped. Errors: VMP_ERROR_CONFIG (an unknown key or a bad value, named),
+// VMP_ERROR_NO_DEVICE, _NO_VMM, _OUT_OF_ADDRESS_SPACE, _OUT_OF_MEMORY, _HOST_OUT_OF_MEMORY, _NO_DRIVER and the
+// other driver errors.
+VMP_API vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options);
+
+// vmp_pool_destroy waits for the streams that may still touch the pool's memory, gives everything back and frees
+// the pool. NULL is fine. No other thread may use the pool during or after it. VMP_ERROR_BUSY: live blocks exist
+// (their number and bytes are in the message), and destroy_releases is off: nothing has changed.
+// A driver that fails or is shutting down doesn't stop it: host memory is freed, VMP_ERROR_DRIVER reports it.
+VMP_API vmp_status vmp_pool_destroy(vmp_pool *pool);
+
+// vmp_alloc hands out `bytes` of device memory, aligned to at least 512, ordered on `stream`. bytes 0 gives NULL
+// and VMP_OK. Errors: VMP_ERROR_OUT_OF_MEMORY, _LIMIT, _OUT_OF_ADDRESS_SPACE, _FRAGMENTED, _HOST_OUT_OF_MEMORY,
+// _STICKY, _FORKED, _DRIVER; the message has the numbers and the one true reason.
+VMP_API vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream);
+
+// vmp_alloc_aligned: `alignment` is a power of two up to 64 GiB (VMP_MAX_ALIGNMENT); VMP_ERROR_INVALID_VALUE otherwise.
+#define VMP_MAX_ALIGNMENT (UINT64_C(1) << 36)
+VMP_API vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_t alignment, vmp_stream stream);
+
+// vmp_free gives a block back, ordered on `stream`; NULL is fine. VMP_ERROR_NOT_A_BLOCK (an address that is not
+// the start of a block of this pool), VMP_ERROR_DOUBLE_FREE; then nothing has changed. A double free is told from
+// a foreign address as long as the address has not been handed out again. Allocates nothing.
+VMP_API vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream);
+
+// vmp_record_use says that work on `stream` uses the block as well: memory is reused only behind what is submitted
+// to `stream` up to the free. VMP_ERROR_NOT_A_BLOCK.
+VMP_API vmp_status vmp_record_use(vmp_pool *pool, void *ptr, vmp_stream stream);
+
+// vmp_stream_retired tells the pool, before cuStreamDestroy, that a stream will not be used any more.
+// VMP_ERROR_DRIVER, VMP_ERROR_STICKY.
+VMP_API vmp_status vmp_stream_retired(vmp_pool *pool, vmp_stream stream);
+
+// vmp_block_query tells about the live block that holds `ptr` (which may point inside it), without a driver
+// call. VMP_ERROR_NOT_A_BLOCK.
+typedef struct vmp_block_info {
+  size_t struct_size;
+  void *base;
+  uint64_t requested_bytes;
+  uint64_t bytes;      // what the block holds
+  const char *layer;   // "slab", "mid" or "buddy"; static storage
+} vmp_block_info;
+#define VMP_BLOCK_INFO_INIT VMP_INIT(vmp_block_info)
+VMP_API vmp_status vmp_block_query(vmp_pool *pool, const void *ptr, vmp_block_info *out_info);
+
+// vmp_pool_set_limit changes a limit while the pool runs. A lower hard limit gives spare and parked memory back at
+// once as far as its work has finished; VMP_PENDING: live memory is still above it, new memory is refused until
+// frees bring it under. UINT64_MAX means none.
+typedef enum vmp_limit { VMP_LIMIT_HARD = 0, VMP_LIMIT_SOFT = 1 } vmp_limit;
+VMP_API vmp_status vmp_pool_set_limit(vmp_pool *pool, vmp_limit which, uint64_t bytes);
+
+// vmp_pool_trim gives parked and spare memory back to the device until the pool holds at most `keep_bytes`, or
+// nothing is left to give. Memory whose work has not finished stays, and is counted in the report. `out_report`
+// may be NULL. Never waits for the GPU. Driver failures are returned after everything else was tried.
+typedef struct vmp_trim_report {
+  size_t struct_size;
+  uint64_t released_bytes;      // physical bytes really returned to the device
+  uint64_t kept_pending_bytes;  // free, but GPU work may still touch it
+  uint64_t kept_live_bytes;     // chunks with live blocks
+  uint64_t kept_other_bytes;    // asked to be kept, broken
+} vmp_trim_report;
+#define VMP_TRIM_REPORT_INIT VMP_INIT(vmp_trim_report)
+VMP_API vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *out_report);
+
+// vmp_pool_stats: all sizes in bytes. current values are exact at one instant between two calls.
+typedef struct vmp_pool_stats_data {
+  size_t struct_size;
+  uint64_t reserved_va;       // address space held; never physical memory
+  uint64_t mapped;            // physical memory in mapped chunks; a chunk mapped twice counts once
+  uint64_t live;              // handed out, after rounding
+  uint64_t requested;         // what callers asked for
+  uint64_t parked;            // mapped, but no live block touches the chunk
+  uint64_t spare;             // chunks mapped nowhere, kept for reuse
+  uint64_t pending;           // freed, but the work that may touch it is not known to be complete (parked chunks)
+  uint64_t retiring;          // slots whose old mapping waits to be removed
+  uint64_t broken;            // slots whose mapping could not be made or undone
+  uint64_t metadata;          // host memory for bookkeeping
+  uint64_t peak_mapped, peak_live, peak_requested;
+  uint64_t allocs, frees, failed_allocs, blocks;
+  uint64_t slab_live, mid_live, buddy_live;
+  uint64_t largest_free_mapped;  // largest block to be had without a driver call
+  uint64_t device_free, device_total;
+  uint64_t granule;
+  uint64_t hard_limit, soft_limit;   // UINT64_MAX: none
+  uint64_t chunks, chunks_created, chunks_released, takes, takes_resized;
+  uint64_t stream_waits;             // stream waits that the pool queued
+  uint64_t unfinished_wait_allocs;   // allocations that had to wait for unfinished work of another stream
+  uint64_t host_waits;               // host waits as the last step before out of memory
+} vmp_pool_stats_data;
+#define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
+
+// vmp_pool_stats fills in *out_stats up to its struct_size. VMP_ERROR_INVALID_VALUE.
+VMP_API vmp_status vmp_pool_stats(vmp_pool *pool, vmp_pool_stats_data *out_stats);
+// vmp_pool_reset_peaks sets the peaks to the current values.
+VMP_API vmp_status vmp_pool_reset_peaks(vmp_pool *pool);
+
+// vmp_pool_check verifies every invariant of the pool and its layers: VMP_OK, or VMP_ERROR_CORRUPT with the first
+// broken one in vmp_last_error and their number in *out_faults (may be NULL). Slow: for tests and debuggers.
+VMP_API vmp_status vmp_pool_check(vmp_pool *pool, size_t *out_faults);
+
+// vmp_pool_snapshot writes the pool's whole state as JSON to `path`, atomically (a temporary file beside it is
+// renamed). VMP_ERROR_IO, VMP_ERROR_HOST_OUT_OF_MEMORY; then `path` is as before.
+VMP_API vmp_status vmp_pool_snapshot(vmp_pool *pool, const char *path);
+
+// vmp_pool_config returns the effective options and where each came from as "key:value (source)" lines. Owned by
+// the pool, valid until it is destroyed.
+VMP_API const char *vmp_pool_config(const vmp_pool *pool);
+
+// vmp_pool_driver returns the pool's driver. Owned by whoever opened it.
+VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // VMPOOL_POOL_VMPOOL_H_

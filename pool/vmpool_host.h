@@ -1,0 +1,54 @@
+// vmpool_host.h: what people without a GPU need of the host driver: streams, copies, fills, touches, stepping.
+//
+// Public, valid C++, needs no CUDA. Every function takes a driver opened with VMP_DRIVER_HOST and returns
+// VMP_ERROR_INVALID_VALUE for another one.
+#ifndef VMPOOL_POOL_VMPOOL_HOST_H_
+#define VMPOOL_POOL_VMPOOL_HOST_H_
+
+#include "pool/vmpool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// vmp_host_work_mode: when queued work runs.
+typedef enum vmp_host_work_mode {
+  VMP_WORK_LATE = 0,   // only when the host waits for it
+  VMP_WORK_EARLY = 1,  // at once
+  VMP_WORK_SEED = 2,   // interleaved, by a seed
+  VMP_WORK_LAG = 3,    // once N later operations are queued
+} vmp_host_work_mode;
+
+// vmp_host_work_set changes the mode from here on; `seed_or_lag` belongs to the last two modes.
+VMP_API vmp_status vmp_host_work_set(vmp_driver *driver, vmp_host_work_mode mode, uint64_t seed_or_lag);
+// vmp_host_work_step runs up to `max_operations` queued operations; *out_done may be NULL.
+VMP_API vmp_status vmp_host_work_step(vmp_driver *driver, uint64_t max_operations, uint64_t *out_done);
+
+// Streams of a device. Destroy lets queued work drain.
+VMP_API vmp_status vmp_host_stream_create(vmp_driver *driver, int device, vmp_stream *out_stream);
+VMP_API vmp_status vmp_host_stream_destroy(vmp_driver *driver, vmp_stream stream);
+VMP_API vmp_status vmp_host_stream_synchronize(vmp_driver *driver, int device, vmp_stream stream);
+
+// Queued operations, in stream order. `device` says whose legacy stream NULL is.
+VMP_API vmp_status vmp_host_copy_in(vmp_driver *driver, int device, void *dst, const void *host_src, size_t bytes, vmp_stream stream);
+VMP_API vmp_status vmp_host_copy_out(vmp_driver *driver, int device, void *host_dst, const void *src, size_t bytes, vmp_stream stream);
+VMP_API vmp_status vmp_host_copy(vmp_driver *driver, int device, void *dst, const void *src, size_t bytes, vmp_stream stream);
+VMP_API vmp_status vmp_host_fill(vmp_driver *driver, int device, void *dst, unsigned char value, size_t bytes, vmp_stream stream);
+// vmp_host_kernel queues a kernel that reads (and, if `write` is not 0, writes) the range. Its access is judged when
+// it runs: memory that is not mapped by then, or mapped anew, is a bad touch (vmp_host_work_counts).
+VMP_API vmp_status vmp_host_kernel(vmp_driver *driver, int device, void *ptr, size_t bytes, int write, vmp_stream stream);
+
+typedef struct vmp_host_work_counts_data {
+  size_t struct_size;
+  uint64_t queued, done, bad_touches, violations;
+  uint64_t stream_waits, unfinished_stream_waits, host_waits;
+  double modelled_us;  // virtual time by the cost table
+} vmp_host_work_counts_data;
+#define VMP_HOST_WORK_COUNTS_INIT VMP_INIT(vmp_host_work_counts_data)
+VMP_API vmp_status vmp_host_work_counts(vmp_driver *driver, vmp_host_work_counts_data *out_counts);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // VMPOOL_POOL_VMPOOL_HOST_H_
