@@ -27,7 +27,7 @@
 
 #include "vmm/status.h"
 
-// ---- types: equal in size, layout and value to cuda.h's (tests/driver/cuda_types_test.c proves it) ----
+// ---- types: equal in size, layout and value to cuda.h's (tests/driver_cuda/types_test.c proves it) ----
 typedef int32_t vmp_cu_device;            // CUdevice
 typedef uint64_t vmp_cu_ptr;              // CUdeviceptr
 typedef uint64_t vmp_cu_handle;           // CUmemGenericAllocationHandle
@@ -99,6 +99,9 @@ enum {  // CUresult, the codes that the library or the host driver names
   VMP_CU_LAUNCH_FAILED = 719,
   VMP_CU_NOT_PERMITTED = 800,
   VMP_CU_NOT_SUPPORTED = 801,
+  VMP_CU_SYSTEM_NOT_READY = 802,
+  VMP_CU_SYSTEM_DRIVER_MISMATCH = 803,
+  VMP_CU_COMPAT_NOT_SUPPORTED_ON_DEVICE = 804,
   VMP_CU_STREAM_CAPTURE_UNSUPPORTED = 900,
   VMP_CU_STREAM_CAPTURE_INVALIDATED = 901,
   VMP_CU_STREAM_CAPTURE_IMPLICIT = 906,
@@ -252,7 +255,8 @@ typedef struct vmp_driver_ops {
 // vmp_driver: the head of either driver's own structure.
 struct vmp_driver {
   const vmp_driver_ops *ops;
-  const char *kind;  // "cuda" or "host"; static storage
+  const char *kind;       // "cuda" or "host"; static storage
+  int32_t owner_process;  // getpid() of the process that opened it: calls from any other return 3. 0: not recorded
   _Atomic uint64_t calls[VMP_CALL_COUNT];
 };
 
@@ -273,8 +277,13 @@ VMP_DRIVER_CALLS(X)
 VMP_DRIVER_CALLS_0(X)
 #undef X
 
-// vmp_call_symbol returns the CUDA name of a call ("cuMemMap"), for messages. Static storage.
+// vmp_call_symbol returns the CUDA name of a call ("cuMemMap"), for messages. Static storage; "cu?" for a value
+// that is no call.
 const char *vmp_call_symbol(vmp_call call);
+
+// vmp_driver_is_forked says whether the calling process is a fork of the one that opened the driver: then every
+// call returns 3 and nothing that the driver made may be touched. Thread-safe.
+bool vmp_driver_is_forked(const vmp_driver *driver);
 
 // vmp_driver_close ends a driver and frees it; NULL is fine. No pool may use it any more.
 VMP_API void vmp_driver_close(vmp_driver *driver);

@@ -11,9 +11,12 @@
 vmp_status vmp_fail(vmp_status status, const char *format, ...) VMP_PRINTF(2, 3);
 
 // vmp_fail_driver does the same for a driver call that returned `code` (not 0): the status follows from
-// the code (2 -> OUT_OF_MEMORY, 4 -> DEINITIALIZED, 100/101 -> NO_DEVICE, 801 -> NOT_SUPPORTED, 9xx ->
-// CAPTURE, the sticky codes -> STICKY, everything else -> DRIVER).
+// the code (2 -> OUT_OF_MEMORY, 4 -> DEINITIALIZED, 34 -> STUB_DRIVER, 100/101 -> NO_DEVICE, 801 -> NOT_SUPPORTED,
+// 9xx -> CAPTURE, the sticky codes -> STICKY, everything else -> DRIVER).
 vmp_status vmp_fail_driver(int code, const char *call, const char *format, ...) VMP_PRINTF(3, 4);
+
+// vmp_fail_call does the same where the code alone doesn't tell the status: the caller names it.
+vmp_status vmp_fail_call(vmp_status status, int code, const char *call, const char *format, ...) VMP_PRINTF(4, 5);
 
 // vmp_status_of_driver_code maps a driver result code (0 gives VMP_OK) without touching the last error.
 vmp_status vmp_status_of_driver_code(int code);

@@ -59,6 +59,14 @@ vmp_status vmp_fail_driver(int code, const char *call, const char *format, ...) 
   return status;
 }
 
+vmp_status vmp_fail_call(vmp_status status, int code, const char *call, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  set_error(status, code, call, format, args);
+  va_end(args);
+  return status;
+}
+
 int vmp_is_sticky(int code) {
   // The header calls these process-level inconsistent; 214 and 220 are treated as fatal too.
   return code == 214 || code == 220 || code == 226 || code == 700 || code == 702 || code == 709 || code == 710 ||
@@ -74,6 +82,8 @@ vmp_status vmp_status_of_driver_code(int code) {
       return VMP_ERROR_OUT_OF_MEMORY;
     case 4:
       return VMP_ERROR_DEINITIALIZED;
+    case 34:
+      return VMP_ERROR_STUB_DRIVER;
     case 100:
     case 101:
       return VMP_ERROR_NO_DEVICE;
