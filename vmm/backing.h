@@ -1,0 +1,132 @@
+// backing.h: which slot of the reserved address space has which physical chunk.
+//
+// Owns: reservations, the slot table, chunks and their live counts, parked and spare chunks, retiring slots, the
+// byte limits. Does not own: which bytes of a slot are used (the layers), streams (clock).
+//
+//     offsets   [ slot | slot | slot | slot | slot | slot | slot ...          ]   reservation 0   | hole | reservation 1
+//     slots        c1     c1     c2     -     ~c3    c4     c4
+//     c1 live      mapped, some block touches it
+//     c2 parked    mapped, nobody touches it: taken without asking anyone, oldest of the smallest free range first
+//     -            unmapped
+//     ~c3 retiring c3 already serves another slot; this old mapping goes when its fence is complete on the host
+//     spare        a chunk that is mapped nowhere
+//
+// Invariants
+//   - A slot has at most one chunk; a chunk is mapped whole at exactly one home, besides retiring places.
+//   - chunk.live = number of claims that touch it; live = 0 means parked (or spare, in transit, broken).
+//   - held (mapped + spare + in transit) never exceeds the hard limit.
+//   - No slot is unmapped while a fence over it is incomplete as seen by the host.
+//   - No driver call runs under the lock: slots are marked in transit, the lock is let go through the hooks, the
+//     driver is called, the lock is taken again, the result is committed.
+//
+// Every function expects the caller to hold the lock; those marked MAY UNLOCK let go of it for a while.
+#ifndef VMPOOL_VMM_BACKING_H_
+#define VMPOOL_VMM_BACKING_H_
+
+#include "vmm/backing_ops.h"
+#include "vmm/driver.h"
+#include "vmm/error.h"
+
+typedef struct vmp_backing vmp_backing;
+
+// vmp_lock_hooks: the lock that guards backing and the layers above it. wait lets go of it until wake_all is
+// called by anybody (a condition variable); spurious returns are fine.
+typedef struct vmp_lock_hooks {
+  void *self;
+  void (*lock)(void *self);
+  void (*unlock)(void *self);
+  void (*wait)(void *self);
+  void (*wake_all)(void *self);
+} vmp_lock_hooks;
+
+typedef struct vmp_backing_options {
+  vmp_driver *driver;
+  vmp_clock *clock;
+  int device;                 // ordinal
+  vmp_cu_device device_handle;
+  uint64_t granule_bytes;
+  uint64_t chunk_max_bytes;   // a power of two of granules
+  uint64_t growth_bytes;      // growth is rounded up to this where memory is plentiful; 0: exactly what is needed
+  uint64_t hard_limit_bytes;  // UINT64_MAX: none
+  uint64_t soft_limit_bytes;  // UINT64_MAX: none
+  double park_limit;          // share of mapped
+  bool complete_only;         // other streams' memory only when complete
+  bool may_create;            // false: static, after creation
+  const int *peers;           // ordinals; copied
+  size_t num_peers;
+  vmp_lock_hooks hooks;
+} vmp_backing_options;
+
+// vmp_backing_create makes a backing without address space. The context of the device need not be current.
+// VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_INVALID_VALUE.
+vmp_status vmp_backing_create(vmp_backing **out_backing, const vmp_backing_options *options);
+
+// vmp_backing_destroy unmaps and releases everything and frees the reservations. The caller has waited for all
+// fences. Goes on after failures and returns the first one; host memory is freed in any case. NULL is fine.
+// MAY UNLOCK.
+vmp_status vmp_backing_destroy(vmp_backing *backing);
+
+// vmp_backing_reserve adds a reservation of `bytes` (rounded up to granules), halving down to `minimum_bytes` when
+// the driver refuses. *out_offset and *out_bytes: the new piece of the offset space, aligned to chunk_max.
+// VMP_ERROR_OUT_OF_ADDRESS_SPACE, VMP_ERROR_HOST_OUT_OF_MEMORY, driver failures. MAY UNLOCK.
+vmp_status vmp_backing_reserve(vmp_backing *backing, uint64_t bytes, uint64_t minimum_bytes, uint64_t *out_offset,
+                               uint64_t *out_bytes);
+
+// vmp_backing_get_ops returns the functions for the layers (backing_ops.h).
+vmp_backing_ops vmp_backing_get_ops(vmp_backing *backing);
+
+// Offsets and addresses. vmp_backing_offset: false when the address lies in no reservation.
+uint64_t vmp_backing_address(const vmp_backing *backing, uint64_t offset);
+bool vmp_backing_offset(const vmp_backing *backing, uint64_t address, uint64_t *out_offset);
+
+// vmp_backing_map_ahead maps up to `bytes` of unmapped slots in [offset, offset + room) and parks them. Optional
+// work: stops at the first failure and at the limits. Returns what was mapped. MAY UNLOCK.
+uint64_t vmp_backing_map_ahead(vmp_backing *backing, uint64_t offset, uint64_t room, uint64_t bytes);
+
+// vmp_backing_poll removes old mappings and hands out drained memory as far as the host can see that the work has
+// finished: polls the clock, unmaps complete retiring slots (one call per run), retries broken slots. Returns
+// whether anything changed. MAY UNLOCK.
+bool vmp_backing_poll(vmp_backing *backing);
+
+// vmp_backing_pending returns the merged fence of everything that incomplete work keeps from reuse (parked chunks
+// and retiring slots): what to wait for as the last step before out of memory. None: waiting would not help.
+vmp_fence vmp_backing_pending(const vmp_backing *backing);
+
+// vmp_backing_trim gives spare and complete parked chunks back until at most `keep_bytes` are held. The first
+// driver failure is returned after everything else was tried. MAY UNLOCK.
+typedef struct vmp_backing_trim_report {
+  uint64_t released_bytes, kept_pending_bytes, kept_live_bytes, kept_other_bytes;
+} vmp_backing_trim_report;
+vmp_status vmp_backing_trim(vmp_backing *backing, uint64_t keep_bytes, vmp_backing_trim_report *out_report);
+
+// vmp_backing_set_limits: lowering the hard limit does not free anything by itself (trim does).
+void vmp_backing_set_limits(vmp_backing *backing, uint64_t hard_limit_bytes, uint64_t soft_limit_bytes);
+void vmp_backing_set_may_create(vmp_backing *backing, bool may_create);
+
+typedef struct vmp_backing_stats {
+  uint64_t reserved_bytes, reservations;
+  uint64_t mapped_bytes, peak_mapped_bytes;  // chunks that have a home
+  uint64_t parked_bytes, pending_bytes;      // pending: parked, fence not known complete
+  uint64_t spare_bytes, retiring_bytes, broken_bytes;
+  uint64_t chunks, chunks_created, chunks_released, takes, takes_resized, slots_retired;
+  uint64_t largest_parked_bytes;
+  uint64_t hard_limit_bytes, soft_limit_bytes;
+  uint64_t metadata_bytes;
+} vmp_backing_stats;
+void vmp_backing_get_stats(const vmp_backing *backing, vmp_backing_stats *out);
+
+// Walkers, in address order, for snapshots and maps. `state`: "live", "parked", "retiring", "transit", "broken".
+typedef void (*vmp_reservation_fn)(void *context, uint64_t offset, uint64_t bytes, uint64_t address);
+void vmp_backing_walk_reservations(const vmp_backing *backing, vmp_reservation_fn fn, void *context);
+// One call per chunk's home and per retiring place; chunk_id is unique among existing chunks.
+typedef void (*vmp_mapping_fn)(void *context, uint64_t offset, uint64_t bytes, const char *state, uint64_t chunk_id,
+                               uint64_t live, vmp_fence fence);
+void vmp_backing_walk_mappings(const vmp_backing *backing, vmp_mapping_fn fn, void *context);
+// Spare chunks: id and size.
+typedef void (*vmp_spare_fn)(void *context, uint64_t chunk_id, uint64_t bytes);
+void vmp_backing_walk_spares(const vmp_backing *backing, vmp_spare_fn fn, void *context);
+
+// vmp_backing_check reports every broken invariant and returns their number.
+size_t vmp_backing_check(const vmp_backing *backing, vmp_report *report);
+
+#endif  // VMPOOL_VMM_BACKING_H_
