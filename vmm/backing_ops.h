@@ -56,15 +56,17 @@ typedef struct vmp_backing_ops {
   vmp_run_state (*run)(void *self, uint64_t offset, uint64_t end, uint64_t *out_end);
 
   // claim makes every slot of the range mapped and counts one live block on every chunk that it touches.
-  // On success *out_after is what the caller's stream must be ordered behind, besides the fences of the
-  // addresses themselves, before the memory is handed out (VMP_FENCE_NONE nearly always).
+  // On success *out_fence is who may still touch the memory that lies behind the range now, besides the fences of
+  // the addresses themselves: work of before a chunk was moved here (VMP_FENCE_NONE nearly always). It is NOT
+  // reduced to `stream`: stream's own earlier work is in it unless it is known complete. The caller reduces it
+  // with `others` for what it tells its own caller to wait for.
   // Failures, after which nothing has changed:
   //   VMP_ERROR_FRAGMENTED     enough parked memory exists, but its chunk sizes don't fit this place: try one
   //                            with room around it, or a higher effort
   //   VMP_ERROR_BUSY           a slot is blocked, or (effort MAPPED) not mapped
   //   VMP_ERROR_OUT_OF_MEMORY, VMP_ERROR_LIMIT, VMP_ERROR_HOST_OUT_OF_MEMORY, driver failures
   vmp_status (*claim)(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
-                      vmp_fence *out_after);
+                      vmp_fence *out_fence);
 
   // release undoes one claim of exactly this range; chunks that nobody touches any more are parked. `fence`
   // says who may still touch the bytes.
@@ -93,7 +95,10 @@ typedef struct vmp_request {
 typedef struct vmp_placed {
   uint64_t offset;
   uint64_t bytes;   // what the block holds, at least the request's
-  vmp_fence after;  // the stream must be ordered behind this before the block is handed out
+  vmp_fence after;  // the request's stream must be ordered behind this before the block is handed out
+  // Who may still touch the bytes, the request's stream included (`after` is `others` of it). For a layer that
+  // deals the block out to several streams: slab's spans. Everything known complete may be left out.
+  vmp_fence fence;
 } vmp_placed;
 
 #endif  // VMPOOL_VMM_BACKING_OPS_H_
