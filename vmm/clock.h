@@ -69,8 +69,8 @@ vmp_status vmp_clock_order(vmp_clock *clock, vmp_cu_stream stream, vmp_fence fen
 // UINT64_MAX: without bound, by synchronising). VMP_ERROR_TIMEOUT, _STICKY, _DRIVER.
 vmp_status vmp_clock_wait(vmp_clock *clock, vmp_fence fence, uint64_t timeout_us);
 // vmp_clock_retire_stream records a last event on a stream that is about to be destroyed and forgets the
-// handle: its index stays valid in fences. On failure it synchronises the context instead; only when that
-// fails too is an error returned.
+// handle: its index stays valid in fences. Where that fails the host waits for the stream instead; only when
+// that fails too is an error returned.
 vmp_status vmp_clock_retire_stream(vmp_clock *clock, vmp_cu_stream stream);
 
 typedef struct vmp_clock_stats {

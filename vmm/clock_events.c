@@ -1,0 +1,414 @@
+// clock_events.c: events, recorded only when somebody has to know or to wait; and the waits.
+//
+//     fence {lane 3, 120}      marks of the stream: [ 97 | 131 ]
+//                                                          '- the oldest mark at or after 120 is the one to query
+//     none there: record one now. It covers everything submitted up to now, so it may cover more than it must.
+//
+// The mutex is held around records and queries (they don't block), never around a synchronise.
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "vmm/clock_internal.h"
+#include "vmm/driver_error.h"
+
+#define POLL_FIRST_NS 20000L
+#define POLL_LONGEST_NS 2000000L
+
+static vmp_status enter(vmp_clock *clock, vmp_cu_context context) {
+  int code = vmp_drv_ctx_push_current(clock->driver, context);
+  if (code == 0) return VMP_OK;
+  return vmp_driver_fail(clock->driver, VMP_CALL_ctx_push_current, code, "the stream's context can't be entered");
+}
+
+static void leave(vmp_clock *clock) {
+  vmp_cu_context popped;
+  (void)vmp_drv_ctx_pop_current(clock->driver, &popped);
+}
+
+// A context that is gone runs no work any more: its events say nothing, and nothing is outstanding.
+static bool context_is_gone(int code) { return code == VMP_CU_DEINITIALIZED || code == VMP_CU_CONTEXT_IS_DESTROYED; }
+
+static void resolve_context(vmp_clock *clock, clock_entry *entry) {
+  if (entry->context != NULL) return;
+  vmp_cu_context context = NULL;
+  // The default streams belong to whatever context is current: ours, by definition.
+  if ((uintptr_t)entry->handle > 2) {
+    if (vmp_drv_stream_get_ctx(clock->driver, entry->handle, &context) != 0) context = NULL;
+  }
+  entry->context = context != NULL ? context : clock->context;
+}
+
+// reached notes that everything up to `sequence` has finished on the entry, and frees the marks that are passed.
+static void reached(clock_entry *entry, uint64_t sequence) {
+  if (sequence > entry->completed) entry->completed = sequence;
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < entry->num_marks; i++) {
+    if (entry->marks[i].sequence <= sequence) {
+      entry->free_events[entry->num_free++] = entry->marks[i].event;
+    } else {
+      entry->marks[kept++] = entry->marks[i];
+    }
+  }
+  entry->num_marks = kept;
+}
+
+static const clock_mark *mark_at_or_after(const clock_entry *entry, uint64_t sequence) {
+  for (uint32_t i = 0; i < entry->num_marks; i++) {
+    if (entry->marks[i].sequence >= sequence) return &entry->marks[i];
+  }
+  return NULL;
+}
+
+static int take_event(vmp_clock *clock, clock_entry *entry, vmp_cu_event *out_event) {
+  if (entry->num_free > 0) {
+    *out_event = entry->free_events[--entry->num_free];
+    return 0;
+  }
+  if (entry->num_marks == CLOCK_MARKS) {
+    // Record the newest mark anew: waits that are queued on it keep the earlier record, later ones cover more.
+    *out_event = entry->marks[--entry->num_marks].event;
+    return 0;
+  }
+  int code = vmp_drv_event_create(clock->driver, out_event, VMP_CU_EVENT_DISABLE_TIMING);
+  if (code == 0) atomic_fetch_add(&clock->events_made, 1);
+  return code;
+}
+
+// record puts a mark behind everything submitted to the stream so far. The entry's context must be entered.
+static vmp_status record(vmp_clock *clock, clock_entry *entry) {
+  vmp_cu_event event;
+  int code = take_event(clock, entry, &event);
+  if (code != 0) return vmp_driver_fail(clock->driver, VMP_CALL_event_create, code, "an event is needed to order streams");
+  uint64_t sequence = atomic_load(&clock->sequence);  // before the record: the event covers at least this
+  code = vmp_drv_event_record(clock->driver, event, entry->handle);
+  if (code != 0) {
+    entry->free_events[entry->num_free++] = event;
+    if (context_is_gone(code)) {
+      reached(entry, sequence);
+      return VMP_OK;
+    }
+    return vmp_driver_fail(clock->driver, VMP_CALL_event_record, code, "the stream's work can't be marked");
+  }
+  entry->marks[entry->num_marks++] = (clock_mark){sequence, event};
+  atomic_fetch_add(&clock->events_recorded, 1);
+  return VMP_OK;
+}
+
+// query asks, oldest mark first, how far the stream has come.
+static vmp_status query(vmp_clock *clock, clock_entry *entry) {
+  while (entry->num_marks > 0) {
+    clock_mark mark = entry->marks[0];
+    int code = vmp_drv_event_query(clock->driver, mark.event);
+    if (code == VMP_CU_NOT_READY) return VMP_OK;
+    if (code != 0 && !context_is_gone(code)) {
+      return vmp_driver_fail(clock->driver, VMP_CALL_event_query, code, "the state of queued work is unknown");
+    }
+    reached(entry, mark.sequence);
+  }
+  return VMP_OK;
+}
+
+void clock_drop_entry(vmp_clock *clock, clock_entry *entry) {
+  clock_unpublish(clock, entry);
+  // A context that can't be entered any more has taken its events with it.
+  if (entry->num_marks + entry->num_free > 0 && enter(clock, entry->context) == VMP_OK) {
+    for (uint32_t i = 0; i < entry->num_marks; i++) (void)vmp_drv_event_destroy(clock->driver, entry->marks[i].event);
+    for (uint32_t i = 0; i < entry->num_free; i++) (void)vmp_drv_event_destroy(clock->driver, entry->free_events[i]);
+    leave(clock);
+  }
+  uint32_t lane = entry->lane;
+  memset(entry, 0, sizeof *entry);
+  atomic_fetch_sub(&clock->lanes[lane].members, 1);
+}
+
+// settle looks how far one stream is, recording a mark when `need` has none. Under the mutex. A stream that this
+// thread can't record on (another thread's default stream) stays as it is.
+static vmp_status settle(vmp_clock *clock, clock_entry *entry, uint64_t need) {
+  resolve_context(clock, entry);
+  vmp_status status = enter(clock, entry->context);
+  if (status != VMP_OK) return status;
+  if (mark_at_or_after(entry, need) == NULL && !entry->retired && clock_entry_is_mine(entry)) {
+    status = record(clock, entry);
+  }
+  if (status == VMP_OK) status = query(clock, entry);
+  leave(clock);
+  return status;
+}
+
+static void drop_finished_retired(vmp_clock *clock, clock_entry *entry) {
+  if (entry->retired && entry->num_marks == 0 && entry->pins == 0) clock_drop_entry(clock, entry);
+}
+
+// poll_lane brings what is known about one lane up to date. Under the mutex.
+static vmp_status poll_lane(vmp_clock *clock, uint32_t lane, uint64_t sequence) {
+  if (lane == CLOCK_OVERFLOW_LANE) return VMP_OK;
+  uint64_t need = clock_need(clock, lane, sequence);
+  vmp_status first = VMP_OK;
+  for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
+    clock_entry *entry = &clock->entries[i];
+    if (!entry->used || entry->lane != lane || entry->completed >= need) continue;
+    vmp_status status = settle(clock, entry, need);
+    if (first == VMP_OK) first = status;
+    drop_finished_retired(clock, entry);
+  }
+  clock_refresh_lane(clock, lane);
+  return first;
+}
+
+vmp_status vmp_clock_poll(vmp_clock *clock, vmp_fence fence) {
+  vmp_status first = VMP_OK;
+  (void)pthread_mutex_lock(&clock->mutex);
+  for (uint64_t streams = fence.streams; streams != 0; streams &= streams - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctzll(streams);
+    if (clock_lane_complete(clock, lane, fence.sequence)) continue;
+    vmp_status status = poll_lane(clock, lane, fence.sequence);
+    if (first == VMP_OK) first = status;
+  }
+  (void)pthread_mutex_unlock(&clock->mutex);
+  return first;
+}
+
+// synchronize_context waits for everything in the device's context: for streams that have no handle of their own.
+static vmp_status synchronize_context(vmp_clock *clock) {
+  uint64_t sequence = atomic_load(&clock->sequence);
+  vmp_status status = enter(clock, clock->context);
+  if (status != VMP_OK) return status;
+  int code = vmp_drv_ctx_synchronize(clock->driver);
+  leave(clock);
+  atomic_fetch_add(&clock->host_waits, 1);
+  if (code != 0 && !context_is_gone(code)) {
+    return vmp_driver_fail(clock->driver, VMP_CALL_ctx_synchronize, code, "the device's work can't be waited for");
+  }
+  (void)pthread_mutex_lock(&clock->mutex);
+  for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
+    clock_entry *entry = &clock->entries[i];
+    if (!entry->used || (entry->context != NULL && entry->context != clock->context)) continue;
+    if ((uintptr_t)entry->handle > 2 && entry->context == NULL) continue;  // may be of another context
+    reached(entry, sequence);
+    uint32_t lane = entry->lane;
+    drop_finished_retired(clock, entry);
+    clock_refresh_lane(clock, lane);
+  }
+  clock_lane *overflow = &clock->lanes[CLOCK_OVERFLOW_LANE];
+  if (sequence > atomic_load(&overflow->completed)) atomic_store(&overflow->completed, sequence);
+  (void)pthread_mutex_unlock(&clock->mutex);
+  return VMP_OK;
+}
+
+// order_behind_entry queues the wait for one stream. *out_sequence: what `stream` is ordered behind afterwards.
+// *out_host: the wait can't be queued from here, the host must wait.
+static vmp_status order_behind_entry(vmp_clock *clock, vmp_cu_stream stream, clock_entry *entry, uint64_t need,
+                                     uint64_t *out_sequence, bool *out_host) {
+  vmp_status status = settle(clock, entry, need);
+  if (status != VMP_OK) return status;
+  *out_sequence = entry->completed;
+  if (entry->completed >= need) return VMP_OK;
+  const clock_mark *mark = mark_at_or_after(entry, need);
+  if (mark == NULL) {
+    *out_host = true;
+    return VMP_OK;
+  }
+  int code = vmp_drv_stream_wait_event(clock->driver, stream, mark->event, 0);
+  if (code != 0) {
+    return vmp_driver_fail(clock->driver, VMP_CALL_stream_wait_event, code, "the stream can't be ordered behind another");
+  }
+  *out_sequence = mark->sequence;
+  atomic_fetch_add(&clock->stream_waits, 1);
+  atomic_fetch_add(&clock->unfinished_waits, 1);
+  return VMP_OK;
+}
+
+static bool is_same_stream(const clock_entry *entry, vmp_cu_stream stream) {
+  uintptr_t handle = stream == NULL ? 1 : (uintptr_t)stream;
+  return (uintptr_t)entry->handle == handle && clock_entry_is_mine(entry);
+}
+
+static vmp_status order_behind_lane(vmp_clock *clock, vmp_cu_stream stream, vmp_stream_index self, uint32_t lane,
+                                    uint64_t sequence, bool *out_host) {
+  if (lane == CLOCK_OVERFLOW_LANE) {
+    *out_host = true;
+    return VMP_OK;
+  }
+  uint64_t need = clock_need(clock, lane, sequence);
+  uint64_t ordered = UINT64_MAX;
+  for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
+    clock_entry *entry = &clock->entries[i];
+    if (!entry->used || entry->lane != lane || is_same_stream(entry, stream)) continue;
+    uint64_t upto = need;
+    if (entry->completed < need) {
+      vmp_status status = order_behind_entry(clock, stream, entry, need, &upto, out_host);
+      if (status != VMP_OK) return status;
+    }
+    if (upto < ordered) ordered = upto;
+    drop_finished_retired(clock, entry);
+  }
+  clock_refresh_lane(clock, lane);
+  bool alone = self != CLOCK_OVERFLOW_LANE && atomic_load(&clock->lanes[self].members) <= 1;
+  if (alone && !*out_host && ordered != UINT64_MAX && ordered > atomic_load(&clock->ordered[self][lane])) {
+    atomic_store(&clock->ordered[self][lane], ordered);
+  }
+  return VMP_OK;
+}
+
+vmp_status vmp_clock_order(vmp_clock *clock, vmp_cu_stream stream, vmp_fence fence) {
+  vmp_stream_index self = vmp_clock_stream(clock, stream);
+  vmp_fence left = vmp_clock_others(clock, fence, self);
+  if (vmp_fence_is_none(left)) return VMP_OK;
+  bool host = false;
+  (void)pthread_mutex_lock(&clock->mutex);
+  // A stream wait needs a current context; the waiting stream's own is as good as any other.
+  vmp_status status = enter(clock, clock->context);
+  if (status == VMP_OK) {
+    for (uint64_t streams = left.streams; streams != 0 && status == VMP_OK; streams &= streams - 1) {
+      status = order_behind_lane(clock, stream, self, (uint32_t)__builtin_ctzll(streams), left.sequence, &host);
+    }
+    leave(clock);
+  }
+  (void)pthread_mutex_unlock(&clock->mutex);
+  if (status == VMP_OK && host) status = synchronize_context(clock);
+  return status;
+}
+
+// pick_outstanding finds a mark that the fence still waits for, and pins its stream. *out_unmarked: some of its work has
+// no mark that this thread could wait for.
+static clock_entry *pick_outstanding(vmp_clock *clock, vmp_fence fence, vmp_cu_event *out_event, bool *out_unmarked) {
+  for (uint64_t streams = fence.streams; streams != 0; streams &= streams - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctzll(streams);
+    if (clock_lane_complete(clock, lane, fence.sequence)) continue;
+    if (lane == CLOCK_OVERFLOW_LANE) *out_unmarked = true;
+    uint64_t need = clock_need(clock, lane, fence.sequence);
+    for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
+      clock_entry *entry = &clock->entries[i];
+      if (!entry->used || entry->lane != lane || entry->completed >= need) continue;
+      const clock_mark *mark = mark_at_or_after(entry, need);
+      if (mark == NULL) {
+        *out_unmarked = true;
+        continue;
+      }
+      entry->pins++;
+      *out_event = mark->event;
+      return entry;
+    }
+  }
+  return NULL;
+}
+
+// synchronize_one blocks until one outstanding mark of the fence is complete (or the whole context is).
+static vmp_status synchronize_one(vmp_clock *clock, vmp_fence fence) {
+  vmp_cu_event event = NULL;
+  bool unmarked = false;
+  (void)pthread_mutex_lock(&clock->mutex);
+  clock_entry *entry = pick_outstanding(clock, fence, &event, &unmarked);
+  vmp_cu_context context = entry != NULL ? entry->context : NULL;
+  (void)pthread_mutex_unlock(&clock->mutex);
+  if (entry == NULL) return unmarked ? synchronize_context(clock) : VMP_OK;
+  vmp_status status = enter(clock, context);
+  int code = 0;
+  if (status == VMP_OK) {
+    code = vmp_drv_event_synchronize(clock->driver, event);
+    leave(clock);
+  }
+  atomic_fetch_add(&clock->host_waits, 1);
+  (void)pthread_mutex_lock(&clock->mutex);
+  entry->pins--;
+  (void)pthread_mutex_unlock(&clock->mutex);
+  if (code != 0 && !context_is_gone(code)) {
+    status = vmp_driver_fail(clock->driver, VMP_CALL_event_synchronize, code, "queued work can't be waited for");
+  }
+  return status;
+}
+
+static uint64_t now_us(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+static vmp_status wait_by_polling(vmp_clock *clock, vmp_fence fence, uint64_t timeout_us) {
+  uint64_t start_us = now_us();
+  long pause_ns = POLL_FIRST_NS;
+  atomic_fetch_add(&clock->host_waits, 1);
+  for (;;) {
+    vmp_status status = vmp_clock_poll(clock, fence);
+    if (status != VMP_OK) return status;
+    if (vmp_clock_known_complete(clock, fence)) return VMP_OK;
+    if (now_us() - start_us >= timeout_us) {
+      return vmp_fail(VMP_ERROR_TIMEOUT, "GPU work did not finish within %llu us", (unsigned long long)timeout_us);
+    }
+    struct timespec pause = {0, pause_ns};
+    (void)nanosleep(&pause, NULL);
+    if (pause_ns < POLL_LONGEST_NS) pause_ns *= 2;
+  }
+}
+
+vmp_status vmp_clock_wait(vmp_clock *clock, vmp_fence fence, uint64_t timeout_us) {
+  vmp_status status = vmp_clock_poll(clock, fence);
+  if (status != VMP_OK || vmp_clock_known_complete(clock, fence)) return status;
+  if (timeout_us == 0) return vmp_fail(VMP_ERROR_TIMEOUT, "GPU work has not finished yet");
+  // The driver has no wait with a time limit. On the host driver work runs because somebody synchronises, in bounded
+  // time; on a GPU it runs by itself, and polling keeps the limit.
+  bool synchronize = timeout_us == UINT64_MAX || strcmp(clock->driver->kind, "host") == 0;
+  if (!synchronize) return wait_by_polling(clock, fence, timeout_us);
+  while (!vmp_clock_known_complete(clock, fence)) {
+    status = synchronize_one(clock, fence);
+    if (status == VMP_OK) status = vmp_clock_poll(clock, fence);
+    if (status != VMP_OK) return status;
+  }
+  return VMP_OK;
+}
+
+static clock_entry *entry_of(vmp_clock *clock, vmp_cu_stream stream) {
+  for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
+    clock_entry *entry = &clock->entries[i];
+    if (entry->used && !entry->retired && is_same_stream(entry, stream)) return entry;
+  }
+  return NULL;
+}
+
+// retire_by_waiting is for a stream whose work can't be marked: the host waits for all of it.
+static vmp_status retire_by_waiting(vmp_clock *clock, vmp_cu_stream stream) {
+  uint64_t sequence = atomic_load(&clock->sequence);
+  vmp_status status = enter(clock, clock->context);
+  if (status != VMP_OK) return status;
+  int code = vmp_drv_stream_synchronize(clock->driver, stream);
+  leave(clock);
+  atomic_fetch_add(&clock->host_waits, 1);
+  if (code != 0 && !context_is_gone(code)) {
+    return vmp_driver_fail(clock->driver, VMP_CALL_stream_synchronize, code, "the retired stream can't be waited for");
+  }
+  (void)pthread_mutex_lock(&clock->mutex);
+  clock_entry *entry = entry_of(clock, stream);
+  if (entry != NULL) {
+    uint32_t lane = entry->lane;
+    entry->retired = true;
+    clock_unpublish(clock, entry);
+    reached(entry, sequence);
+    drop_finished_retired(clock, entry);
+    clock_refresh_lane(clock, lane);
+  }
+  (void)pthread_mutex_unlock(&clock->mutex);
+  return VMP_OK;
+}
+
+vmp_status vmp_clock_retire_stream(vmp_clock *clock, vmp_cu_stream stream) {
+  (void)pthread_mutex_lock(&clock->mutex);
+  clock_entry *entry = entry_of(clock, stream);
+  if (entry == NULL) {  // never seen, or one of those that found the table full
+    (void)pthread_mutex_unlock(&clock->mutex);
+    vmp_fence overflow = {UINT64_C(1) << CLOCK_OVERFLOW_LANE, atomic_load(&clock->sequence)};
+    return vmp_clock_known_complete(clock, overflow) ? VMP_OK : synchronize_context(clock);
+  }
+  uint64_t need = clock_need(clock, entry->lane, UINT64_MAX);
+  vmp_status status = entry->completed >= need ? VMP_OK : settle(clock, entry, need);
+  if (status == VMP_OK) {
+    clock_unpublish(clock, entry);
+    entry->retired = true;
+    uint32_t lane = entry->lane;
+    drop_finished_retired(clock, entry);
+    clock_refresh_lane(clock, lane);
+  }
+  (void)pthread_mutex_unlock(&clock->mutex);
+  if (status == VMP_OK || status == VMP_ERROR_STICKY) return status;
+  return retire_by_waiting(clock, stream);
+}

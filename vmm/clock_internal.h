@@ -1,0 +1,91 @@
+// clock_internal.h: what clock.c (streams, fences) and clock_events.c (events, waits) share. Private to the clock.
+//
+//     lane 0..62   one bit of a fence: usually one stream, more when there are more streams than lanes
+//     lane 63      every stream that found the table full: only a context synchronise completes it
+//
+// A lane is complete up to `completed`. Since a fence can only name work that vmp_clock_fence saw, a lane is complete
+// for a fence as soon as it is complete up to the smaller of the fence's sequence and the lane's `last`.
+#ifndef VMPOOL_VMM_CLOCK_INTERNAL_H_
+#define VMPOOL_VMM_CLOCK_INTERNAL_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "vmm/clock.h"
+
+#define CLOCK_LANES 64u
+#define CLOCK_OVERFLOW_LANE 63u
+#define CLOCK_ENTRIES 192u     // streams that are told apart
+#define CLOCK_TABLE_SLOTS 512u  // hash slots, at most 3/8 full
+#define CLOCK_MARKS 8u         // outstanding events of one stream
+
+// A mark: an event that was recorded when the pool's sequence number was `sequence`.
+typedef struct clock_mark {
+  uint64_t sequence;
+  vmp_cu_event event;
+} clock_mark;
+
+typedef struct clock_entry {
+  vmp_cu_stream handle;
+  uint64_t thread;         // of handle 2, the per-thread default stream; else 0
+  vmp_cu_context context;  // of the stream; NULL until an event is needed
+  uint64_t completed;      // work up to this sequence is known to have finished
+  uint32_t lane;
+  uint32_t num_marks;  // marks[0..num_marks): oldest first
+  uint32_t num_free;   // free_events[0..num_free): made for this stream's context, not recorded
+  uint32_t pins;       // host waits that use one of its events without the mutex
+  bool used, retired;
+  clock_mark marks[CLOCK_MARKS];
+  vmp_cu_event free_events[CLOCK_MARKS];
+} clock_entry;
+
+typedef struct clock_lane {
+  _Atomic uint64_t completed;
+  _Atomic uint64_t last;     // the latest fence that named this lane
+  _Atomic uint32_t members;  // entries in it
+} clock_lane;
+
+// A hash slot: written under the mutex, read without it. `entry` is published last; 0 is empty.
+typedef struct clock_slot {
+  _Atomic uintptr_t handle;
+  _Atomic uint64_t thread;
+  _Atomic uint32_t entry;  // index + 1; CLOCK_SLOT_GONE for a retired stream's slot
+} clock_slot;
+#define CLOCK_SLOT_GONE UINT32_MAX
+
+struct vmp_clock {
+  vmp_driver *driver;
+  vmp_cu_device device;
+  vmp_cu_context context;  // the device's primary context, retained
+  _Atomic uint64_t sequence;
+  clock_lane lanes[CLOCK_LANES];
+  _Atomic uint64_t (*ordered)[CLOCK_LANES];  // [self][other]: self runs behind other's work up to this
+  pthread_mutex_t mutex;                     // guards everything below, and may be held around driver calls
+  clock_slot slots[CLOCK_TABLE_SLOTS];
+  uint32_t slots_used;  // including gone ones
+  clock_entry entries[CLOCK_ENTRIES];
+  _Atomic uint64_t events_recorded, events_made, stream_waits, unfinished_waits, host_waits;
+};
+
+// How far a lane must be complete for a fence.
+static inline uint64_t clock_need(const vmp_clock *clock, uint32_t lane, uint64_t sequence) {
+  uint64_t last = atomic_load(&clock->lanes[lane].last);
+  return last < sequence ? last : sequence;
+}
+static inline bool clock_lane_complete(const vmp_clock *clock, uint32_t lane, uint64_t sequence) {
+  uint64_t need = clock_need(clock, lane, sequence);
+  return atomic_load(&clock->lanes[lane].completed) >= need;
+}
+
+// clock_this_thread: a number that no other living thread has; 0 is none.
+uint64_t clock_this_thread(void);
+// clock_entry_is_mine: the calling thread may record on this stream (false for another thread's handle 2).
+bool clock_entry_is_mine(const clock_entry *entry);
+// clock_refresh_lane recomputes what is known complete. Under the mutex.
+void clock_refresh_lane(vmp_clock *clock, uint32_t lane);
+// clock_drop_entry forgets an entry and destroys its events. Under the mutex.
+void clock_drop_entry(vmp_clock *clock, clock_entry *entry);
+// clock_unpublish removes an entry from the hash table. Under the mutex.
+void clock_unpublish(vmp_clock *clock, const clock_entry *entry);
+
+#endif  // VMPOOL_VMM_CLOCK_INTERNAL_H_
