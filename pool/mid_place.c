@@ -1,0 +1,265 @@
+// mid_place.c: where a block goes. Looks at bounded numbers of candidates; changes nothing but what it settles.
+//
+// Owns: the order of preference.
+//
+//     1. a run that fits (no driver call)   no wait; fewest parked chunks pinned; smallest run; at the edge of its
+//                                           extent; lowest address. Both ends of up to 16 runs, best fit upwards; where
+//                                           these would wait, also the parts of the run that the stream needn't wait for
+//     2. a place that grows                 not blocked; fewest slots to map; fewest parked chunks pinned; no wait;
+//                                           lowest address. Up to 8 of the largest runs, extended to either side, and
+//                                           both ends of up to 16 extents, best fit upwards; where these are blocked,
+//                                           the first gap between blocked slots that is large enough
+//     3. a fresh place                      wholly unmapped, aligned for the largest chunks and with room for whole
+//                                           ones, in the largest extents; asked for when chunk sizes didn't fit before
+//
+// The cost of a place takes time in proportion to its chunks, so the larger the request, the fewer runs are compared.
+#include "pool/mid_internal.h"
+
+enum {
+  RUNS_COMPARED = 16,
+  RUN_SLOTS_COMPARED = 512,  // runs compared times slots of the request, where that is less
+  PARTS_COMPARED = 16,
+  RUNS_GROWN = 8,
+  EXTENTS_COMPARED = 16,
+  EXTENTS_FRESH = 8,
+  STATES_WALKED = 64,  // changes of mapping state looked at in one extent
+};
+
+typedef struct search {
+  vmp_mid *mid;
+  uint64_t bytes, alignment;
+  vmp_stream_index stream;
+  bool mapped_only;
+  bool found, blocked;
+  vmp_mid_place best;
+} search;
+
+static search start(vmp_mid *mid, const vmp_request *request) {
+  search s = {.mid = mid, .bytes = request->bytes, .alignment = request->alignment, .stream = request->stream};
+  if (s.alignment < VMP_MID_STEP_BYTES) s.alignment = VMP_MID_STEP_BYTES;
+  return s;
+}
+
+// ends_of: the lowest and highest aligned place for the request in [from, to). False when there is none.
+static bool ends_of(const search *s, uint64_t from, uint64_t to, uint64_t *out_low, uint64_t *out_high) {
+  if (to - from < s->bytes || !vmp_align_up(from, s->alignment, out_low)) return false;
+  *out_high = vmp_align_down(to - s->bytes, s->alignment);
+  return *out_low <= *out_high;
+}
+
+static uint64_t slots_of(const vmp_mid *mid, uint64_t offset, uint64_t bytes) {
+  uint64_t granule = mid->ops.granule_bytes;
+  return (offset + bytes - 1) / granule - offset / granule + 1;
+}
+
+// at_edge: whether a block here would leave one free piece of its extent, not two.
+static bool at_edge(const search *s, uint64_t offset) {
+  const vmp_range *extent = vmp_range_at(&s->mid->extents, vmp_ranges_find(&s->mid->extents, offset));
+  return extent->offset == offset || vmp_range_end(extent) == offset + s->bytes;
+}
+
+static vmp_mid_place look_at(const search *s, uint64_t offset, uint64_t within_bytes) {
+  const vmp_mid *mid = s->mid;
+  vmp_mid_place place = {.offset = offset, .within_bytes = within_bytes};
+  place.cost = mid->ops.cost(mid->ops.self, offset, s->bytes, s->stream);
+  // An unmapped slot has no unfinished work: its old mapping stayed until that had finished.
+  if (place.cost.slots_to_map < slots_of(mid, offset, s->bytes)) {
+    place.after = vmp_mid_waits(mid, offset, s->bytes, s->stream);
+  }
+  place.must_wait = place.cost.must_wait || !vmp_fence_is_none(place.after);
+  return place;
+}
+
+static bool better_mapped(const search *s, const vmp_mid_place *a) {
+  const vmp_mid_place *b = &s->best;
+  if (a->must_wait != b->must_wait) return !a->must_wait;
+  if (a->cost.chunks_pinned != b->cost.chunks_pinned) return a->cost.chunks_pinned < b->cost.chunks_pinned;
+  if (a->within_bytes != b->within_bytes) return a->within_bytes < b->within_bytes;
+  bool a_at_edge = at_edge(s, a->offset);
+  if (a_at_edge != at_edge(s, b->offset)) return a_at_edge;
+  return a->offset < b->offset;
+}
+
+static bool better_growing(const vmp_mid_place *a, const vmp_mid_place *b) {
+  if (a->cost.slots_to_map != b->cost.slots_to_map) return a->cost.slots_to_map < b->cost.slots_to_map;
+  if (a->cost.chunks_pinned != b->cost.chunks_pinned) return a->cost.chunks_pinned < b->cost.chunks_pinned;
+  if (a->must_wait != b->must_wait) return !a->must_wait;
+  return a->offset < b->offset;
+}
+
+// consider compares one place with the best so far; false when it is blocked.
+static bool consider(search *s, uint64_t offset, uint64_t within_bytes) {
+  vmp_mid_place place = look_at(s, offset, within_bytes);
+  if (place.cost.blocked) {
+    s->blocked = true;
+    return false;
+  }
+  if (s->mapped_only && place.cost.slots_to_map > 0) return true;  // only while the runs are stale
+  if (!s->found || (s->mapped_only ? better_mapped(s, &place) : better_growing(&place, &s->best))) {
+    s->best = place;
+    s->found = true;
+  }
+  return true;
+}
+
+// ---- 1. a run that fits ----
+// is_ideal: no other run can be better, or one can, but not by enough to look for it.
+static bool is_ideal(const search *s) {
+  return s->found && !s->best.must_wait && (s->best.cost.chunks_pinned == 0 || s->best.within_bytes == s->bytes);
+}
+
+// consider_parts looks for a place in [from, to) that needs no wait: a stretch of parts that the stream may use.
+static void consider_parts(search *s, uint64_t from, uint64_t to) {
+  vmp_mid *mid = s->mid;
+  vmp_mid_settle(mid, from, to, PARTS_COMPARED);
+  uint32_t index = vmp_mid_index_find(mid, vmp_mid_arena_of(mid, from), from);
+  uint64_t begin = from;
+  for (unsigned i = 0; i < PARTS_COMPARED; i++) {
+    const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
+    uint64_t end = vmp_mid_piece_end(part) < to ? vmp_mid_piece_end(part) : to;
+    uint64_t low, high;
+    bool waits = !vmp_fence_is_none(part->fence) &&
+                 !vmp_fence_is_none(mid->ops.others(mid->ops.self, part->fence, s->stream));
+    if (waits) {
+      begin = end;
+    } else if (ends_of(s, begin, end, &low, &high)) {
+      (void)consider(s, low, to - from);
+      return;
+    }
+    if (end == to) return;
+    index = part->next;
+  }
+}
+
+static void consider_run(search *s, const vmp_range *run) {
+  uint64_t from = run->offset, to = vmp_range_end(run), low, high;
+  if (!ends_of(s, from, to, &low, &high)) return;
+  (void)consider(s, low, to - from);
+  if (is_ideal(s) || low == high) return;
+  (void)consider(s, high, to - from);
+  if (s->found && s->best.must_wait) consider_parts(s, from, to);
+}
+
+bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place) {
+  search s = start(mid, request);
+  s.mapped_only = true;
+  uint64_t slots = s.bytes / mid->ops.granule_bytes + 1;
+  uint64_t most = slots <= RUN_SLOTS_COMPARED / RUNS_COMPARED ? RUNS_COMPARED : RUN_SLOTS_COMPARED / slots + 2;
+  uint64_t size = s.bytes;
+  for (;;) {
+    uint32_t index = vmp_ranges_fitting(&mid->runs, size);
+    for (uint64_t i = 0; i < most && index != 0 && !is_ideal(&s); i++) {
+      consider_run(&s, vmp_range_at(&mid->runs, index));
+      index = vmp_ranges_next_larger(&mid->runs, index);
+    }
+    // The best-fitting runs may all lie askew; those larger by the alignment can't.
+    if (s.found || size > s.bytes || s.alignment == VMP_MID_STEP_BYTES) break;
+    if (!vmp_add(s.bytes, s.alignment - VMP_MID_STEP_BYTES, &size)) break;
+  }
+  *out_place = s.best;
+  return s.found;
+}
+
+// ---- 2. a place that grows ----
+static void consider_growing_run(search *s, const vmp_range *run, const vmp_range *extent) {
+  uint64_t low, high, lowest, rightwards, leftwards;
+  if (!ends_of(s, extent->offset, vmp_range_end(extent), &low, &high)) return;
+  if (!vmp_align_up(run->offset, s->alignment, &rightwards) || rightwards > high) rightwards = high;
+  bool fits_left = ends_of(s, low, vmp_range_end(run), &lowest, &leftwards);
+  if (fits_left) (void)consider(s, leftwards, run->size);
+  if (!fits_left || rightwards != leftwards) (void)consider(s, rightwards, run->size);
+}
+
+// consider_gaps looks for a place between blocked slots.
+static void consider_gaps(search *s, const vmp_range *extent) {
+  const vmp_mid *mid = s->mid;
+  uint64_t at = extent->offset, begin = at, to = vmp_range_end(extent), low, high;
+  for (unsigned i = 0; i < STATES_WALKED && at < to; i++) {
+    uint64_t end = to;
+    if (mid->ops.run(mid->ops.self, at, to, &end) == VMP_RUN_BLOCKED) {
+      begin = end;
+    } else if (ends_of(s, begin, end, &low, &high)) {
+      (void)consider(s, low, extent->size);
+      return;
+    }
+    at = end;
+  }
+}
+
+static void consider_extent(search *s, const vmp_range *extent) {
+  uint64_t low, high;
+  if (!ends_of(s, extent->offset, vmp_range_end(extent), &low, &high)) return;
+  bool open = consider(s, low, extent->size);
+  if (high != low) open = consider(s, high, extent->size) || open;
+  if (!open) consider_gaps(s, extent);
+}
+
+bool vmp_mid_place_growing(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place, bool *out_blocked) {
+  search s = start(mid, request);
+  uint32_t run = vmp_ranges_largest(&mid->runs);
+  for (unsigned i = 0; i < RUNS_GROWN && run != 0; i++) {
+    const vmp_range *range = vmp_range_at(&mid->runs, run);
+    uint32_t extent = vmp_ranges_find(&mid->extents, range->offset);
+    consider_growing_run(&s, range, vmp_range_at(&mid->extents, extent));
+    run = vmp_ranges_next_smaller(&mid->runs, run);
+  }
+  uint64_t size = s.bytes;
+  for (;;) {
+    uint32_t extent = vmp_ranges_fitting(&mid->extents, size);
+    for (unsigned i = 0; i < EXTENTS_COMPARED && extent != 0; i++) {
+      consider_extent(&s, vmp_range_at(&mid->extents, extent));
+      extent = vmp_ranges_next_larger(&mid->extents, extent);
+    }
+    if (s.found || size > s.bytes || s.alignment == VMP_MID_STEP_BYTES) break;
+    if (!vmp_add(s.bytes, s.alignment - VMP_MID_STEP_BYTES, &size)) break;
+  }
+  // The largest extents have the best chance of a gap between blocked slots.
+  uint32_t extent = s.found ? 0 : vmp_ranges_largest(&mid->extents);
+  for (unsigned i = 0; i < EXTENTS_FRESH && extent != 0 && !s.found; i++) {
+    consider_extent(&s, vmp_range_at(&mid->extents, extent));
+    extent = vmp_ranges_next_smaller(&mid->extents, extent);
+  }
+  *out_place = s.best;
+  *out_blocked = s.blocked;
+  return s.found;
+}
+
+// ---- 3. a fresh place ----
+// find_unmapped: the first unmapped stretch of the extent with `room` bytes at a multiple of the search's alignment.
+static bool find_unmapped(const search *s, const vmp_range *extent, uint64_t room, uint64_t *out_offset) {
+  const vmp_mid *mid = s->mid;
+  uint64_t at = extent->offset, to = vmp_range_end(extent);
+  search roomy = *s;
+  roomy.bytes = room;
+  for (unsigned i = 0; i < STATES_WALKED && at < to; i++) {
+    uint64_t end = to, high;
+    vmp_run_state state = mid->ops.run(mid->ops.self, at, to, &end);
+    if (state == VMP_RUN_UNMAPPED && ends_of(&roomy, at, end, out_offset, &high)) return true;
+    at = end;
+  }
+  return false;
+}
+
+bool vmp_mid_place_fresh(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place) {
+  uint64_t steps[2] = {mid->options.chunk_max_bytes, mid->ops.granule_bytes};
+  for (unsigned pass = 0; pass < 2; pass++) {
+    search s = start(mid, request);
+    uint64_t room, offset;
+    if (s.alignment < steps[pass]) s.alignment = steps[pass];
+    if (!vmp_align_up(s.bytes, steps[pass], &room)) continue;
+    uint32_t extent = vmp_ranges_largest(&mid->extents);
+    for (unsigned i = 0; i < EXTENTS_FRESH && extent != 0; i++) {
+      if (find_unmapped(&s, vmp_range_at(&mid->extents, extent), room, &offset)) {
+        *out_place = look_at(&s, offset, 0);
+        return true;
+      }
+      extent = vmp_ranges_next_smaller(&mid->extents, extent);
+    }
+  }
+  return false;
+}
+
+vmp_mid_place vmp_mid_place_in(vmp_mid *mid, const vmp_request *request, const vmp_mid_arena *arena) {
+  search s = start(mid, request);
+  return look_at(&s, arena->offset, 0);
+}

@@ -1,0 +1,92 @@
+// node_pool.c: see node_pool.h.
+#include "pool/node_pool.h"
+
+#include <string.h>
+
+#include "vmm/memory.h"
+
+#define CACHE_LINE_BYTES 64u
+
+void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes) {
+  memset(pool, 0, sizeof *pool);
+  pool->node_bytes = node_bytes;
+}
+
+void vmp_node_pool_finish(vmp_node_pool *pool) {
+  for (unsigned i = 0; i < pool->num_blocks; i++) vmp_mem_free(pool->memory[i]);
+  vmp_node_pool_init(pool, pool->node_bytes);
+}
+
+static bool grow(vmp_node_pool *pool) {
+  if (pool->num_blocks == VMP_NODE_BLOCKS - 1) return false;
+  uint64_t nodes = UINT64_C(1) << (pool->num_blocks + VMP_NODE_FIRST_LOG2);
+  uint64_t bytes;
+  if (!vmp_mul(nodes, pool->node_bytes, &bytes) || !vmp_add(bytes, CACHE_LINE_BYTES, &bytes)) return false;
+  unsigned char *memory = vmp_mem_calloc(1, (size_t)bytes);
+  if (memory == NULL) return false;
+  size_t misaligned = (uintptr_t)memory % CACHE_LINE_BYTES;
+  pool->memory[pool->num_blocks] = memory;
+  pool->blocks[pool->num_blocks] = memory + (misaligned == 0 ? 0 : CACHE_LINE_BYTES - misaligned);
+  // Index 0 of block 0 is "none".
+  pool->capacity += (uint32_t)(pool->num_blocks == 0 ? nodes - 1 : nodes);
+  pool->num_blocks++;
+  return true;
+}
+
+bool vmp_node_pool_reserve(vmp_node_pool *pool, uint32_t nodes) {
+  while (vmp_node_pool_unpromised(pool) < nodes) {
+    if (!grow(pool)) return false;
+  }
+  return true;
+}
+
+uint32_t vmp_node_take(vmp_node_pool *pool) {
+  uint32_t index = pool->free_list;
+  if (index == 0) {
+    pool->used++;
+    return ++pool->touched;  // fresh memory is zero already
+  }
+  unsigned char *node = vmp_node_at(pool, index);
+  memcpy(&pool->free_list, node, sizeof pool->free_list);
+  memset(node, 0, pool->node_bytes);
+  pool->used++;
+  return index;
+}
+
+void vmp_node_give(vmp_node_pool *pool, uint32_t index) {
+  unsigned char *node = vmp_node_at(pool, index);
+  memset(node, 0, pool->node_bytes);
+  memcpy(node, &pool->free_list, sizeof pool->free_list);
+  pool->free_list = index;
+  pool->used--;
+}
+
+uint64_t vmp_node_pool_bytes(const vmp_node_pool *pool) {
+  uint64_t bytes = 0;
+  for (unsigned i = 0; i < pool->num_blocks; i++) {
+    bytes += (UINT64_C(1) << (i + VMP_NODE_FIRST_LOG2)) * pool->node_bytes + CACHE_LINE_BYTES;
+  }
+  return bytes;
+}
+
+void vmp_node_pool_check(const vmp_node_pool *pool, const char *name, vmp_report *report) {
+  if ((uint64_t)pool->used + pool->promised > pool->capacity) {
+    vmp_report_fault(report, "%s: %u nodes are used and %u promised, but only %u exist", name, pool->used,
+                     pool->promised, pool->capacity);
+  }
+  if (pool->touched > pool->capacity || pool->used > pool->touched) {
+    vmp_report_fault(report, "%s: %u nodes are used and %u were touched of %u", name, pool->used, pool->touched,
+                     pool->capacity);
+    return;
+  }
+  uint32_t listed = 0;
+  uint32_t expected = pool->touched - pool->used;
+  uint32_t index = pool->free_list;
+  while (index != 0 && index <= pool->touched && listed <= expected) {
+    memcpy(&index, vmp_node_at(pool, index), sizeof index);
+    listed++;
+  }
+  if (index != 0 || listed != expected) {
+    vmp_report_fault(report, "%s: the free list doesn't hold exactly the %u unused nodes", name, expected);
+  }
+}

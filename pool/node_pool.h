@@ -1,0 +1,71 @@
+// node_pool.h: fixed-size bookkeeping nodes, named by 32-bit indices, that never move.
+//
+// Owns: the memory of the nodes and which of them are in use. Does not own what is in them.
+//
+//     index      0 (none) | 1 ... 255 | 256 ... 767 | 768 ... 1791 | ...     block k holds 256 << k nodes
+//     count      used + promised <= capacity
+//
+// A promise is a node that somebody will take later on a path that can't fail: free gives back memory and may need
+// a node for it, so the allocation before it promised that node.
+//
+// Invariants
+//   - used nodes + nodes in the free list + nodes never touched = capacity; used + promised <= capacity.
+//   - a node's address is valid until the pool is finished; untouched blocks cost no physical host memory.
+#ifndef VMPOOL_POOL_NODE_POOL_H_
+#define VMPOOL_POOL_NODE_POOL_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "vmm/align.h"
+#include "vmm/error.h"
+
+#define VMP_NODE_FIRST_LOG2 8u
+#define VMP_NODE_BLOCKS (33u - VMP_NODE_FIRST_LOG2)
+
+typedef struct vmp_node_pool {
+  size_t node_bytes;
+  uint32_t free_list;  // the first 4 bytes of a free node hold the next one
+  uint32_t used, promised;
+  uint32_t touched;   // indices 1..touched have been handed out at least once
+  uint32_t capacity;  // indices 1..capacity have memory
+  unsigned num_blocks;
+  unsigned char *blocks[VMP_NODE_BLOCKS];  // aligned to a cache line, inside `memory`
+  void *memory[VMP_NODE_BLOCKS];
+} vmp_node_pool;
+
+// vmp_node_pool_init starts an empty pool; node_bytes is at least 4. Can't fail, allocates nothing.
+void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes);
+// vmp_node_pool_finish frees all memory, used nodes included.
+void vmp_node_pool_finish(vmp_node_pool *pool);
+
+// vmp_node_pool_reserve makes sure that `nodes` more can be taken without touching a promise. False when host memory
+// (or the 32-bit index space) ran out; then nothing has changed.
+bool vmp_node_pool_reserve(vmp_node_pool *pool, uint32_t nodes);
+
+// vmp_node_pool_unpromised: how many nodes can be taken now without allocating or touching a promise.
+static inline uint32_t vmp_node_pool_unpromised(const vmp_node_pool *pool) {
+  return pool->capacity - pool->used - pool->promised;
+}
+
+// vmp_node_take hands out a zeroed node; at least one must be there (vmp_node_pool_reserve, or a promise that the
+// caller takes back). Never 0.
+uint32_t vmp_node_take(vmp_node_pool *pool);
+// vmp_node_give returns a node; its content is lost.
+void vmp_node_give(vmp_node_pool *pool, uint32_t index);
+
+// vmp_node_at returns the node's memory. index must be 1..touched.
+static inline void *vmp_node_at(const vmp_node_pool *pool, uint32_t index) {
+  uint64_t shifted = (uint64_t)index + (UINT64_C(1) << VMP_NODE_FIRST_LOG2);
+  unsigned log2 = vmp_log2(shifted);
+  return pool->blocks[log2 - VMP_NODE_FIRST_LOG2] + (shifted - (UINT64_C(1) << log2)) * pool->node_bytes;
+}
+
+// vmp_node_pool_bytes: host memory held.
+uint64_t vmp_node_pool_bytes(const vmp_node_pool *pool);
+
+// vmp_node_pool_check reports every broken invariant ("<name>: ..."). O(free nodes).
+void vmp_node_pool_check(const vmp_node_pool *pool, const char *name, vmp_report *report);
+
+#endif  // VMPOOL_POOL_NODE_POOL_H_
