@@ -1,0 +1,280 @@
+#include "tools/replay/player.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "pool/vmpool_host.h"
+
+typedef enum block_state { BLOCK_NONE = 0, BLOCK_LIVE = 1, BLOCK_FAILED = 2 } block_state;
+
+typedef struct player_block {
+  void *ptr;
+  uint64_t bytes;
+  uint16_t stream;
+  uint8_t state;
+} player_block;
+
+struct player {
+  player_options options;
+  vmp_driver *driver;
+  vmp_pool *pool;
+  vmp_stream *streams;
+  player_block *blocks;  // by the trace's number
+  size_t num_blocks;
+  player_block *nameless;  // intruders, and what earlier repetitions left live
+  size_t num_nameless, nameless_capacity;
+  uint64_t clock_ns;  // what reading the clock costs
+  player_counts counts;
+};
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+// The cost of one pair of clock reads: the least of many, so that an interruption doesn't count.
+static uint64_t clock_cost_ns(void) {
+  uint64_t least = UINT64_MAX;
+  for (int i = 0; i < 100; i++) {
+    const uint64_t start = now_ns(), spent = now_ns() - start;
+    if (spent < least) least = spent;
+  }
+  return least;
+}
+
+static void set_fault(player *p, const char *what) {
+  if (p->counts.fault[0] == '\0')
+    snprintf(p->counts.fault, sizeof(p->counts.fault), "%s: %s", what, vmp_last_error()->message);
+}
+
+// ---- opening ----
+
+static bool is_host(const player *p) { return p->options.driver == VMP_DRIVER_HOST; }
+
+static bool open_streams(player *p, tool_error *error) {
+  p->streams = calloc(p->options.num_streams, sizeof(*p->streams));
+  if (p->streams == NULL) return tool_fail(error, "host memory ran out");
+  if (!is_host(p)) return true;  // one stream, the driver's default
+  for (uint32_t i = 0; i < p->options.num_streams; i++) {
+    const vmp_status status = vmp_host_stream_create(p->driver, 0, &p->streams[i]);
+    if (status < 0) return tool_fail_status(error, status, "a stream could not be made");
+  }
+  const vmp_status status = vmp_host_work_set(p->driver, p->options.work.mode, p->options.work.value);
+  return status >= 0 || tool_fail_status(error, status, "the work mode could not be set");
+}
+
+static bool open_driver(player *p, tool_error *error) {
+  vmp_driver_options options = VMP_DRIVER_OPTIONS_INIT;
+  options.kind = p->options.driver;
+  options.host_device_bytes = p->options.device_bytes;
+  const vmp_status status = vmp_driver_open(&p->driver, &options);
+  return status >= 0 || tool_fail_status(error, status, "the driver could not be opened");
+}
+
+static bool open_pool(player *p, tool_error *error) {
+  vmp_pool_options options = VMP_POOL_OPTIONS_INIT;
+  options.driver = p->driver;
+  options.preset = p->options.preset;
+  options.conf = p->options.conf;
+  options.name = "replay";
+  const vmp_status status = vmp_pool_create(&p->pool, &options);
+  return status >= 0 || tool_fail_status(error, status, "the pool could not be made");
+}
+
+bool player_open(player **out_player, const player_options *options, tool_error *error) {
+  if (options->driver == VMP_DRIVER_CUDA && options->num_streams > 1) {
+    return tool_fail(error, "a replay on several streams needs the host driver (--driver host)");
+  }
+  player *p = calloc(1, sizeof(*p));
+  if (p == NULL) return tool_fail(error, "host memory ran out");
+  p->options = *options;
+  p->counts.stats = (vmp_pool_stats_data)VMP_POOL_STATS_INIT;
+  p->clock_ns = options->measure ? clock_cost_ns() : 0;
+  if (!open_driver(p, error) || !open_streams(p, error) || !open_pool(p, error)) {
+    player_close(p);
+    return false;
+  }
+  *out_player = p;
+  return true;
+}
+
+const player_counts *player_progress(const player *p) { return &p->counts; }
+vmp_pool *player_pool(const player *p) { return p->pool; }
+vmp_driver *player_driver(const player *p) { return p->driver; }
+
+// ---- events ----
+
+static void touch(player *p, const player_block *block) {
+  if (p->options.work.none || !is_host(p) || block->ptr == NULL) return;
+  const vmp_status status = vmp_host_kernel(p->driver, 0, block->ptr, block->bytes, 1, p->streams[block->stream]);
+  if (status < 0) set_fault(p, "a touch could not be queued");
+}
+
+static void measure(player *p) {
+  if (!p->options.measure) return;
+  vmp_pool_stats_data stats = VMP_POOL_STATS_INIT;
+  if (vmp_pool_stats(p->pool, &stats) != VMP_OK || stats.mapped == 0) return;
+  p->counts.utilisation_sum += (double)stats.live / (double)stats.mapped;
+  p->counts.utilisation_events++;
+}
+
+static void count_time(player *p, uint64_t start_ns) {
+  if (!p->options.measure) return;
+  const uint64_t spent = now_ns() - start_ns;
+  p->counts.calls_ns += spent > p->clock_ns ? spent - p->clock_ns : 0;
+}
+
+static void perform_alloc(player *p, player_block *block, uint64_t bytes, uint16_t stream) {
+  *block = (player_block){.bytes = bytes, .stream = stream};
+  p->counts.allocs++;
+  const uint64_t start_ns = p->options.measure ? now_ns() : 0;
+  const vmp_status status = vmp_alloc(p->pool, &block->ptr, bytes, p->streams[stream]);
+  count_time(p, start_ns);
+  if (status < 0) {
+    block->state = BLOCK_FAILED;
+    if (p->counts.failed_allocs++ == 0) {
+      snprintf(p->counts.first_failure, sizeof(p->counts.first_failure), "%s", vmp_last_error()->message);
+    }
+    return;
+  }
+  block->state = BLOCK_LIVE;
+  p->counts.live_blocks++;
+  p->counts.requested_bytes += bytes;
+  if (p->counts.requested_bytes > p->counts.peak_requested_bytes)
+    p->counts.peak_requested_bytes = p->counts.requested_bytes;
+  touch(p, block);
+}
+
+static void perform_free(player *p, player_block *block, uint16_t stream) {
+  touch(p, block);
+  // The touches ran on the block's own stream; where another one frees it, the pool is told.
+  if (stream != block->stream && block->ptr != NULL &&
+      vmp_record_use(p->pool, block->ptr, p->streams[block->stream]) < 0) {
+    set_fault(p, "a use could not be recorded");
+  }
+  const uint64_t start_ns = p->options.measure ? now_ns() : 0;
+  const vmp_status status = vmp_free(p->pool, block->ptr, p->streams[stream]);
+  count_time(p, start_ns);
+  if (status < 0) set_fault(p, "a free failed");
+  p->counts.live_blocks--;
+  p->counts.requested_bytes -= block->bytes;
+  block->state = BLOCK_NONE;
+}
+
+static bool grow_blocks(player *p, uint32_t block) {
+  if (block < p->num_blocks) return true;
+  const size_t count = 2 * (size_t)block + 1024;
+  player_block *blocks = reallocarray(p->blocks, count, sizeof(*blocks));
+  if (blocks == NULL) return false;
+  memset(blocks + p->num_blocks, 0, (count - p->num_blocks) * sizeof(*blocks));
+  p->blocks = blocks;
+  p->num_blocks = count;
+  return true;
+}
+
+bool player_alloc(player *p, uint32_t block, uint64_t bytes, uint16_t stream) {
+  if (!grow_blocks(p, block)) return false;
+  perform_alloc(p, &p->blocks[block], bytes, stream);
+  measure(p);
+  return true;
+}
+
+void player_free(player *p, uint32_t block, uint16_t stream) {
+  player_block *b = &p->blocks[block];
+  if (b->state == BLOCK_LIVE) {
+    p->counts.frees++;
+    perform_free(p, b, stream);
+  }
+  b->state = BLOCK_NONE;
+  measure(p);
+}
+
+static bool add_nameless(player *p, const player_block *block) {
+  if (p->num_nameless == p->nameless_capacity) {
+    const size_t capacity = p->nameless_capacity == 0 ? 256 : p->nameless_capacity * 2;
+    player_block *nameless = reallocarray(p->nameless, capacity, sizeof(*nameless));
+    if (nameless == NULL) return false;
+    p->nameless = nameless;
+    p->nameless_capacity = capacity;
+  }
+  p->nameless[p->num_nameless++] = *block;
+  return true;
+}
+
+bool player_intrude(player *p, uint64_t bytes, uint16_t stream) {
+  player_block block;
+  perform_alloc(p, &block, bytes, stream);
+  measure(p);
+  return block.state != BLOCK_LIVE || add_nameless(p, &block);
+}
+
+bool player_renumber(player *p) {
+  for (size_t i = 0; i < p->num_blocks; i++) {
+    if (p->blocks[i].state == BLOCK_LIVE && !add_nameless(p, &p->blocks[i])) return false;
+    p->blocks[i].state = BLOCK_NONE;
+  }
+  return true;
+}
+
+// ---- the end ----
+
+void player_synchronize(player *p) {
+  if (!is_host(p)) return;
+  for (uint32_t i = 0; i < p->options.num_streams; i++) {
+    if (vmp_host_stream_synchronize(p->driver, 0, p->streams[i]) < 0)
+      set_fault(p, "a stream could not be synchronised");
+  }
+}
+
+static void read_host_counts(player *p) {
+  if (!is_host(p)) return;
+  vmp_host_work_counts_data work = VMP_HOST_WORK_COUNTS_INIT;
+  if (vmp_host_work_counts(p->driver, &work) < 0) {
+    set_fault(p, "the work counters could not be read");
+    return;
+  }
+  p->counts.bad_touches = work.bad_touches;
+  p->counts.modelled_us = work.modelled_us;
+  p->counts.has_modelled_us = true;
+}
+
+void player_settle(player *p) {
+  player_synchronize(p);
+  read_host_counts(p);
+  vmp_driver_get_calls(p->driver, &p->counts.driver_calls);
+  if (vmp_pool_stats(p->pool, &p->counts.stats) < 0) set_fault(p, "the statistics could not be read");
+  if (vmp_pool_check(p->pool, NULL) < 0) set_fault(p, "the pool's check failed");
+}
+
+void player_finish(player *p) {
+  const double modelled_us = p->counts.modelled_us;
+  for (size_t i = 0; i < p->num_blocks; i++) {
+    if (p->blocks[i].state == BLOCK_LIVE) perform_free(p, &p->blocks[i], p->blocks[i].stream);
+  }
+  for (size_t i = 0; i < p->num_nameless; i++) perform_free(p, &p->nameless[i], p->nameless[i].stream);
+  p->num_nameless = 0;
+  player_synchronize(p);
+  read_host_counts(p);
+  p->counts.modelled_us = modelled_us;
+  if (vmp_pool_destroy(p->pool) < 0) set_fault(p, "the pool could not be destroyed");
+  p->pool = NULL;
+}
+
+void player_close(player *p) {
+  if (p == NULL) return;
+  if (p->pool != NULL) player_finish(p);
+  if (p->driver != NULL && p->streams != NULL && is_host(p)) {
+    for (uint32_t i = 0; i < p->options.num_streams; i++) {
+      if (p->streams[i] != NULL) vmp_host_stream_destroy(p->driver, p->streams[i]);
+    }
+  }
+  vmp_driver_close(p->driver);
+  free(p->streams);
+  free(p->blocks);
+  free(p->nameless);
+  free(p);
+}

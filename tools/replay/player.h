@@ -1,0 +1,72 @@
+// player.h: a driver, a pool, and the live blocks of a trace: what performs one event after the other.
+//
+// Owns: the driver, the pool, the streams, the table of live blocks, the counting and timing of the pool's calls. Does
+// not own: which events come (replay.c), what is said about the figures (report.c). Uses the public headers only.
+//
+// Around each event the player queues touches of the block on its stream (after the allocation, and before the free).
+// The host driver runs them by its work mode: a pool that hands memory out, or unmaps it, too early makes a bad touch.
+#ifndef VMPOOL_TOOLS_REPLAY_PLAYER_H_
+#define VMPOOL_TOOLS_REPLAY_PLAYER_H_
+
+#include "pool/vmpool.h"
+#include "tools/common/error.h"
+#include "tools/replay/work_mode.h"
+
+typedef struct player_options {
+  vmp_driver_kind driver;  // VMP_DRIVER_HOST or VMP_DRIVER_CUDA
+  uint64_t device_bytes;   // of the host driver's device; UINT64_MAX: unlimited
+  const char *preset;      // NULL: the pool's default
+  const char *conf;        // NULL: none
+  work_mode work;
+  uint32_t num_streams;  // at least 1; above 1 on the host driver only
+  bool measure;          // time the calls and read the statistics after every event
+} player_options;
+
+typedef struct player player;
+
+// player_open makes driver, streams and pool. Errors: those of vmp_driver_open and vmp_pool_create, as sentences.
+bool player_open(player **out_player, const player_options *options, tool_error *error);
+void player_close(player *p);  // NULL is fine; destroys the pool if player_finish has not
+
+// player_alloc and player_free perform one event. A failed allocation is counted, its later free is skipped. False when
+// host memory of the player itself runs out.
+bool player_alloc(player *p, uint32_t block, uint64_t bytes, uint16_t stream);
+void player_free(player *p, uint32_t block, uint16_t stream);
+
+// player_intrude allocates a block that nobody will free.
+bool player_intrude(player *p, uint64_t bytes, uint16_t stream);
+
+// player_renumber ends a repetition of the trace: blocks that are still live stay so, and their numbers are free again.
+bool player_renumber(player *p);
+
+// player_counts: what has happened so far.
+typedef struct player_counts {
+  uint64_t allocs, frees, failed_allocs;  // allocs counts the failed ones too
+  uint64_t bad_touches;
+  uint64_t requested_bytes, peak_requested_bytes;
+  uint64_t live_blocks;
+  double utilisation_sum;  // of live / mapped after each event with mapped memory (measure)
+  uint64_t utilisation_events;
+  uint64_t calls_ns;  // in vmp_alloc and vmp_free (measure)
+  double modelled_us;
+  bool has_modelled_us;           // host driver
+  char first_failure[480];        // why the first allocation failed; "" where none did
+  char fault[640];                // what a check or a touch found wrong; ""
+  vmp_pool_stats_data stats;      // filled in by player_settle
+  vmp_driver_calls driver_calls;  // filled in by player_settle
+} player_counts;
+
+const player_counts *player_progress(const player *p);
+vmp_pool *player_pool(const player *p);
+vmp_driver *player_driver(const player *p);
+
+// player_synchronize waits for all queued work.
+void player_synchronize(player *p);
+
+// player_settle waits for all queued work, then takes the figures and checks the pool's invariants.
+void player_settle(player *p);
+
+// player_finish frees what is still live and destroys the pool; what goes wrong is added to the counts' fault.
+void player_finish(player *p);
+
+#endif  // VMPOOL_TOOLS_REPLAY_PLAYER_H_

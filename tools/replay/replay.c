@@ -1,0 +1,174 @@
+#include "tools/replay/replay.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tools/replay/replay_events.h"
+
+#define PROGRESS_EVENTS 4096u
+
+player_options replay_player_options(const trace *t, const replay_options *options, uint64_t device_bytes,
+                                     bool measure) {
+  return (player_options){.driver = options->driver,
+                          .device_bytes = device_bytes,
+                          .preset = options->preset,
+                          .conf = options->conf,
+                          .work = options->work,
+                          .num_streams = options->streams > 0 ? options->streams : t->num_streams,
+                          .measure = measure};
+}
+
+// feed: the state of the loop.
+typedef struct feed {
+  const replay_options *options;
+  player *p;
+  rng random;
+  uint64_t ops, trace_events, allocs;
+  uint16_t last_stream;
+  uint16_t *block_streams;  // with --streams: where each live block was allocated
+  size_t num_block_streams;
+} feed;
+
+static bool scaled(uint64_t bytes, double scale, uint64_t *out) {
+  *out = bytes;
+  if (scale == 0 || scale == 1 || bytes == 0) return true;  // NOLINT: exact values from the options
+  const long double product = floorl((long double)bytes * (long double)scale);
+  if (product >= 0x1p64L) return false;
+  *out = product < 1 ? 1 : (uint64_t)product;
+  return true;
+}
+
+static bool remember_stream(feed *f, uint32_t block, uint16_t stream) {
+  if (block >= f->num_block_streams) {
+    const size_t count = 2 * (size_t)block + 1024;
+    uint16_t *streams = reallocarray(f->block_streams, count, sizeof(*streams));
+    if (streams == NULL) return false;
+    f->block_streams = streams;
+    f->num_block_streams = count;
+  }
+  f->block_streams[block] = stream;
+  return true;
+}
+
+static bool feed_alloc(feed *f, const trace_event *event, tool_error *error) {
+  uint64_t bytes;
+  if (!scaled(event->bytes, f->options->scale, &bytes)) {
+    return tool_fail(error, "a size of %" PRIu64 " bytes times %g is over 2^64 - 1", event->bytes, f->options->scale);
+  }
+  uint16_t stream = event->stream;
+  if (f->options->streams > 0) {
+    stream = (uint16_t)(f->allocs / REPLAY_STREAM_RUN % f->options->streams);
+    if (!remember_stream(f, event->block, stream)) return tool_fail(error, "host memory ran out");
+  }
+  f->allocs++;
+  f->last_stream = stream;
+  return player_alloc(f->p, event->block, bytes, stream) || tool_fail(error, "host memory ran out");
+}
+
+static bool feed_event(feed *f, const trace_event *event, tool_error *error) {
+  f->ops++;
+  f->trace_events++;
+  if (event->kind == TRACE_FREE) {
+    player_free(f->p, event->block, f->options->streams > 0 ? f->block_streams[event->block] : event->stream);
+  } else if (!feed_alloc(f, event, error)) {
+    return false;
+  }
+  const intruder *i = &f->options->intruder;
+  if (i->every == 0 || f->trace_events % i->every != 0) return true;
+  f->ops++;
+  return player_intrude(f->p, intruder_bytes(i, &f->random), f->last_stream) || tool_fail(error, "host memory ran out");
+}
+
+static void report_progress(const feed *f, const trace *t, const char *what) {
+  if (f->options->progress == NULL || f->trace_events % PROGRESS_EVENTS != 0) return;
+  const uint64_t repeat = f->options->repeat > 0 ? f->options->repeat : 1;
+  f->options->progress(f->options->progress_context, what,
+                       (double)f->trace_events / ((double)t->num_events * (double)repeat));
+}
+
+static bool feed_once(feed *f, trace *t, bool stop_at_failure, tool_error *error) {
+  trace_event event;
+  trace_rewind(t);
+  while (trace_next(t, &event)) {
+    if (!feed_event(f, &event, error)) return false;
+    if (stop_at_failure && player_progress(f->p)->failed_allocs > 0) return true;
+    report_progress(f, t, stop_at_failure ? "looking for the smallest device" : "replaying");
+  }
+  return !trace_failed(t) || tool_fail(error, "host memory ran out");
+}
+
+bool replay_events(trace *t, const replay_options *options, player *p, bool stop_at_failure, uint64_t *out_ops,
+                   tool_error *error) {
+  feed f = {.options = options, .p = p, .random = {.state = options->intruder.seed}};
+  const uint64_t repeat = options->repeat > 0 ? options->repeat : 1;
+  bool good = true;
+  for (uint64_t i = 0; good && i < repeat; i++) {
+    if (i > 0 && !player_renumber(p)) good = tool_fail(error, "host memory ran out");
+    good = good && feed_once(&f, t, stop_at_failure, error);
+    if (stop_at_failure && player_progress(p)->failed_allocs > 0) break;
+  }
+  free(f.block_streams);
+  *out_ops = f.ops;
+  return good;
+}
+
+static void fill_result(const player *p, uint64_t ops, const trace *t, uint64_t repeat, replay_result *r) {
+  const player_counts *c = player_progress(p);
+  r->ops = ops;
+  r->allocs = c->allocs;
+  r->frees = c->frees;
+  r->failed_allocs = c->failed_allocs;
+  r->unmatched_frees = t->unmatched_frees * repeat;
+  r->stream_waits = c->stats.stream_waits;
+  r->host_waits = c->stats.host_waits;
+  r->unfinished_wait_share = c->allocs > 0 ? (double)c->stats.unfinished_wait_allocs / (double)c->allocs : 0;
+  r->peak_requested_bytes = c->peak_requested_bytes;
+  r->peak_live_bytes = c->stats.peak_live;
+  r->peak_mapped_bytes = c->stats.peak_mapped;
+  r->end_live_bytes = c->stats.live;
+  r->end_mapped_bytes = c->stats.mapped;
+  r->end_live_blocks = c->live_blocks;
+  r->mean_utilisation = c->utilisation_events > 0 ? c->utilisation_sum / (double)c->utilisation_events : 0;
+  r->driver_calls = c->driver_calls;
+  r->has_modelled_us = c->has_modelled_us;
+  r->modelled_driver_us = c->modelled_us;
+  r->ns_per_op = c->allocs + c->frees > 0 ? (double)c->calls_ns / (double)(c->allocs + c->frees) : 0;
+  snprintf(r->first_failure, sizeof(r->first_failure), "%s", c->first_failure);
+}
+
+static bool run_once(trace *t, const replay_options *options, uint64_t device_bytes, replay_result *result,
+                     tool_error *error) {
+  const player_options how = replay_player_options(t, options, device_bytes, true);
+  player *p;
+  if (!player_open(&p, &how, error)) return false;
+  uint64_t ops;
+  const bool good = replay_events(t, options, p, false, &ops, error);
+  if (good) {
+    player_settle(p);
+    fill_result(p, ops, t, options->repeat > 0 ? options->repeat : 1, result);
+    player_finish(p);
+    result->bad_touches = player_progress(p)->bad_touches;
+    snprintf(result->fault, sizeof(result->fault), "%s", player_progress(p)->fault);
+  }
+  player_close(p);
+  return good;
+}
+
+bool replay_run(trace *t, const replay_options *options, replay_result *out_result, tool_error *error) {
+  replay_result result = {0};
+  uint64_t device_bytes = options->device_bytes;
+  if (options->min_capacity) {
+    if (!replay_find_capacity(t, options, &result.has_min_capacity, &device_bytes, error)) return false;
+    if (!result.has_min_capacity) device_bytes = UINT64_MAX;
+    result.min_capacity_bytes = result.has_min_capacity ? device_bytes : 0;
+  }
+  if (!run_once(t, options, device_bytes, &result, error)) return false;
+  *out_result = result;
+  return true;
+}
+
+bool replay_good(const replay_result *result) {
+  return result->failed_allocs == 0 && result->bad_touches == 0 && result->fault[0] == '\0';
+}

@@ -1,0 +1,67 @@
+// replay.h: a whole trace through a pool, and what it cost.
+//
+// Owns: the order of events (repetition, scaling, streams, intruders), the smallest device on which a trace completes,
+// the figures. Does not own: how a single event is performed (player.h), how figures are shown (report.h).
+#ifndef VMPOOL_TOOLS_REPLAY_REPLAY_H_
+#define VMPOOL_TOOLS_REPLAY_REPLAY_H_
+
+#include "tools/replay/intruder.h"
+#include "tools/replay/player.h"
+#include "tools/trace/trace.h"
+
+// Allocation number i, from 0, uses stream (i / REPLAY_STREAM_RUN) mod N with --streams N.
+#define REPLAY_STREAM_RUN 500u
+
+typedef struct replay_options {
+  vmp_driver_kind driver;
+  uint64_t device_bytes;  // UINT64_MAX: unlimited
+  bool min_capacity;      // find the smallest device first, and run on it; device_bytes is then not used
+  const char *preset, *conf;
+  work_mode work;
+  uint32_t streams;  // 0: those of the trace
+  double scale;      // of every size; 0: 1. Sizes are rounded down, but never to 0
+  uint64_t repeat;   // 0: 1. What a repetition leaves live stays live
+  intruder intruder;
+  // Called now and then with the share of events done (0 to 1) and what is being done; NULL: never.
+  void (*progress)(void *context, const char *what, double share);
+  void *progress_context;
+} replay_options;
+
+// The defaults: the host driver, unlimited, late work.
+#define REPLAY_OPTIONS_INIT \
+  { .driver = VMP_DRIVER_HOST, .device_bytes = UINT64_MAX }
+
+typedef struct replay_result {
+  uint64_t ops;     // events performed, intruders among them
+  uint64_t allocs;  // attempted; failed_allocs of them failed
+  uint64_t frees;   // performed; a failed allocation's free is skipped
+  uint64_t failed_allocs, unmatched_frees, bad_touches;
+  uint64_t stream_waits, host_waits;
+  double unfinished_wait_share;  // of allocs, those that had to wait for unfinished work of another stream
+  uint64_t peak_requested_bytes, peak_live_bytes, peak_mapped_bytes;
+  uint64_t end_live_bytes, end_mapped_bytes, end_live_blocks;  // after all work, before the rest is freed
+  double mean_utilisation;  // mean of live / mapped after each event; 0 where nothing was ever mapped
+  bool has_min_capacity;
+  uint64_t min_capacity_bytes;
+  vmp_driver_calls driver_calls;
+  bool has_modelled_us;
+  double modelled_driver_us;  // of the driver calls, by the host driver's cost table
+  double ns_per_op;           // wall time inside vmp_alloc and vmp_free, a clock read's cost taken off
+  char first_failure[480];    // why the first allocation failed, or ""
+  char fault[640];            // what a check, a touch or the end found wrong, or ""
+} replay_result;
+
+// replay_run plays a trace from its start. False when it could not run (options, driver, host memory); failed
+// allocations and found faults are part of the result.
+bool replay_run(trace *t, const replay_options *options, replay_result *out_result, tool_error *error);
+
+// replay_good says whether nothing failed: no allocation, no check, no bad touch.
+bool replay_good(const replay_result *result);
+
+// replay_find_capacity finds the smallest device, in granules, on which no allocation fails; *out_bytes is its size. It
+// assumes that a larger device is never worse, and has run both the answer and one granule less. *out_found is false
+// when allocations fail on an unlimited device too.
+bool replay_find_capacity(trace *t, const replay_options *options, bool *out_found, uint64_t *out_bytes,
+                          tool_error *error);
+
+#endif  // VMPOOL_TOOLS_REPLAY_REPLAY_H_

@@ -1,0 +1,124 @@
+#include "tools/replay/report.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+
+#include "tools/common/number.h"
+
+static void put_count(json_t *object, const char *key, uint64_t value) {
+  json_object_set_new(object, key, json_integer((json_int_t)value));
+}
+
+// Rounds to what a figure is worth, so that the document is readable.
+static void put_real(json_t *object, const char *key, double value, double steps_per_unit) {
+  json_object_set_new(object, key, json_real(round(value * steps_per_unit) / steps_per_unit));
+}
+
+static json_t *driver_calls(const vmp_driver_calls *c) {
+  json_t *calls = json_object();
+  put_count(calls, "reserve", c->reserve);
+  put_count(calls, "create", c->create);
+  put_count(calls, "map", c->map);
+  put_count(calls, "set_access", c->set_access);
+  put_count(calls, "unmap", c->unmap);
+  put_count(calls, "release", c->release);
+  put_count(calls, "address_free", c->address_free);
+  return calls;
+}
+
+static json_t *document(const char *trace_name, const replay_result *r) {
+  json_t *o = json_object();
+  // A file name need not be UTF-8; jansson refuses it then.
+  json_t *name = json_string(trace_name);
+  json_object_set_new(o, "trace", name != NULL ? name : json_string("(name is not UTF-8)"));
+  put_count(o, "ops", r->ops);
+  put_count(o, "allocs", r->allocs);
+  put_count(o, "frees", r->frees);
+  put_count(o, "failed_allocs", r->failed_allocs);
+  put_count(o, "unmatched_frees", r->unmatched_frees);
+  put_count(o, "bad_touches", r->bad_touches);
+  put_count(o, "stream_waits", r->stream_waits);
+  put_count(o, "host_waits", r->host_waits);
+  put_real(o, "unfinished_wait_share", r->unfinished_wait_share, 1e6);
+  put_count(o, "peak_requested_bytes", r->peak_requested_bytes);
+  put_count(o, "peak_live_bytes", r->peak_live_bytes);
+  put_count(o, "peak_mapped_bytes", r->peak_mapped_bytes);
+  put_count(o, "end_live_bytes", r->end_live_bytes);
+  put_count(o, "end_mapped_bytes", r->end_mapped_bytes);
+  put_real(o, "mean_utilisation", r->mean_utilisation, 1e6);
+  json_object_set_new(o, "min_capacity_bytes",
+                      r->has_min_capacity ? json_integer((json_int_t)r->min_capacity_bytes) : json_null());
+  json_object_set_new(o, "driver_calls", driver_calls(&r->driver_calls));
+  if (r->has_modelled_us) {
+    put_real(o, "modelled_driver_us", r->modelled_driver_us, 10);
+  } else {
+    json_object_set_new(o, "modelled_driver_us", json_null());
+  }
+  put_real(o, "ns_per_op", r->ns_per_op, 10);
+  return o;
+}
+
+bool report_json(FILE *out, const char *trace_name, const replay_result *result) {
+  json_t *o = document(trace_name, result);
+  const bool good =
+      o != NULL && json_dumpf(o, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0 && fputc('\n', out) != EOF;
+  json_decref(o);
+  return good && ferror(out) == 0;
+}
+
+static void line_size(FILE *out, const char *label, uint64_t bytes) {
+  char text[SIZE_TEXT_BYTES];
+  fprintf(out, "  %-22s %s (%" PRIu64 " bytes)\n", label, size_text(bytes, text), bytes);
+}
+
+static void text_memory(FILE *out, const replay_result *r) {
+  line_size(out, "peak requested", r->peak_requested_bytes);
+  line_size(out, "peak live", r->peak_live_bytes);
+  line_size(out, "peak mapped", r->peak_mapped_bytes);
+  line_size(out, "live at the end", r->end_live_bytes);
+  line_size(out, "mapped at the end", r->end_mapped_bytes);
+  fprintf(out, "  %-22s %.1f %% of mapped memory is live, on average over all events\n", "mean utilisation",
+          100 * r->mean_utilisation);
+  if (!r->has_min_capacity) return;
+  line_size(out, "smallest device", r->min_capacity_bytes);
+  if (r->peak_requested_bytes > 0) {
+    fprintf(out, "  %-22s %.4f of peak requested\n", "",
+            (double)r->min_capacity_bytes / (double)r->peak_requested_bytes);
+  }
+}
+
+static void text_costs(FILE *out, const replay_result *r) {
+  const vmp_driver_calls *c = &r->driver_calls;
+  fprintf(out,
+          "  %-22s %" PRIu64 " stream waits, %" PRIu64
+          " host waits; %.2f %% of allocations waited for unfinished work\n",
+          "waits", r->stream_waits, r->host_waits, 100 * r->unfinished_wait_share);
+  fprintf(out, "  %-22s %" PRIu64 " reserve, %" PRIu64 " create, %" PRIu64 " map, %" PRIu64 " set access,\n",
+          "driver calls", c->reserve, c->create, c->map, c->set_access);
+  fprintf(out, "  %-22s %" PRIu64 " unmap, %" PRIu64 " release, %" PRIu64 " address free\n", "", c->unmap, c->release,
+          c->address_free);
+  if (r->has_modelled_us)
+    fprintf(out, "  %-22s %.1f ms, by the cost table\n", "driver time", r->modelled_driver_us / 1000);
+  fprintf(out, "  %-22s %.0f ns per allocation or free, on this machine\n", "pool time", r->ns_per_op);
+}
+
+bool report_text(FILE *out, const char *trace_name, const trace *t, const replay_result *r) {
+  fprintf(out, "%s (%s): %" PRIu64 " events, %" PRIu64 " allocations, %" PRIu64 " frees\n", trace_name, t->format,
+          r->ops, r->allocs, r->frees);
+  if (r->unmatched_frees > 0) {
+    fprintf(out, "  %-22s %" PRIu64 ", of blocks from before the trace; skipped\n", "unmatched frees",
+            r->unmatched_frees);
+  }
+  if (r->end_live_blocks > 0) fprintf(out, "  %-22s %" PRIu64 "\n", "blocks live at the end", r->end_live_blocks);
+  text_memory(out, r);
+  text_costs(out, r);
+  if (r->failed_allocs > 0) {
+    fprintf(out, "  %-22s %" PRIu64 " failed, the first because: %s\n", "FAILED ALLOCATIONS", r->failed_allocs,
+            r->first_failure);
+  }
+  if (r->bad_touches > 0)
+    fprintf(out, "  %-22s %" PRIu64 " touches of memory that was not there\n", "BAD TOUCHES", r->bad_touches);
+  if (r->fault[0] != '\0') fprintf(out, "  %-22s %s\n", "FAULT", r->fault);
+  return ferror(out) == 0;
+}
