@@ -8,8 +8,8 @@
 // The codes of driver.h by their CUDA names (tests/driver_cuda/types_test.c compares both with cuda.h).
 static const char *own_name(int code) {
   switch (code) {
-#define X(name, value)  \
-  case VMP_CU_##name:   \
+#define X(name, value) \
+  case VMP_CU_##name:  \
     return "CUDA_ERROR_" #name;
     VMP_CU_ERROR_CODES(X)
 #undef X
