@@ -67,9 +67,10 @@ void Report(const vtest_site &site, const std::string &message) {
   for (int i = shown; i-- > 0;) {
     full += Printf("\n  while %s (%s:%d)", traces[i].text, traces[i].file, traces[i].line);
   }
-  if (seed_known) full += Printf("\n  seed %" PRIu64 " (VMPOOL_SEED=%" PRIu64 " repeats it)", current_seed, current_seed);
-  if (site.fatal) GTEST_FAIL_AT(site.file, site.line) << full;
-  ADD_FAILURE_AT(site.file, site.line) << full;
+  if (seed_known)
+    full += Printf("\n  seed %" PRIu64 " (VMPOOL_SEED=%" PRIu64 " repeats it)", current_seed, current_seed);
+  auto type = site.fatal ? testing::TestPartResult::kFatalFailure : testing::TestPartResult::kNonFatalFailure;
+  GTEST_MESSAGE_AT_(site.file, site.line, full.c_str(), type);
 }
 
 const char *Sign(vtest_relation relation) {
@@ -171,7 +172,8 @@ std::string TestName(const vtest_case *c, size_t index) {
   const char *param = static_cast<const char *>(c->params) + index * c->param_bytes;
   std::string name = c->param_name ? c->param_name(param) : std::to_string(index);
   for (char &letter : name) {
-    bool plain = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
+    bool plain =
+        (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
     if (!plain) letter = '_';
   }
   return std::string(c->name) + "/" + name;
@@ -291,9 +293,8 @@ bool vtest_expect_bool(vtest_site site, const char *text, bool value, bool expec
 
 bool vtest_expect_status(vtest_site site, const char *text, vmp_status status, vmp_status expected) {
   if (status == expected) return true;
-  std::string message =
-      Printf("expected: %s gives %s\n  it gave %s (%d)", text, vmp_status_string(expected), vmp_status_string(status),
-             static_cast<int>(status));
+  std::string message = Printf("expected: %s gives %s\n  it gave %s (%d)", text, vmp_status_string(expected),
+                               vmp_status_string(status), static_cast<int>(status));
   const vmp_error *error = vmp_last_error();
   if (error->status != VMP_OK) {
     message += Printf("\n  last error: %s: %s", vmp_status_string(error->status), error->message);
@@ -316,7 +317,7 @@ void vtest_skip(vtest_site site, const char *format, ...) {
   va_start(args, format);
   std::string reason = Format(format, args);
   va_end(args);
-  GTEST_MESSAGE_AT_(site.file, site.line, "", testing::TestPartResult::kSkip) << reason;
+  GTEST_MESSAGE_AT_(site.file, site.line, reason.c_str(), testing::TestPartResult::kSkip);
 }
 
 bool vtest_has_failure(void) { return testing::Test::HasFailure(); }

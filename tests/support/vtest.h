@@ -58,69 +58,69 @@ void vtest_register(vtest_case *test_case);
 
 #define VTEST_CAT_(a, b) a##b
 #define VTEST_UNUSED_ __attribute__((unused))
-#define VTEST_REGISTER_(suite, name, ...)                                                              \
-  __attribute__((constructor)) static void vtest_register_##suite##_##name(void) {                     \
+#define VTEST_REGISTER_(suite, name, ...)                                                                   \
+  __attribute__((constructor)) static void vtest_register_##suite##_##name(void) {                          \
     static vtest_case self = {#suite, #name, __FILE__, __LINE__, vtest_call_##suite##_##name, __VA_ARGS__}; \
-    vtest_register(&self);                                                                             \
+    vtest_register(&self);                                                                                  \
   }
 
 // VTEST(suite, name) { body }
-#define VTEST(suite, name)                                                                              \
-  static void vtest_body_##suite##_##name(void);                                                        \
-  static void vtest_call_##suite##_##name(void *fixture, const void *param) {                           \
-    (void)fixture;                                                                                      \
-    (void)param;                                                                                        \
-    vtest_body_##suite##_##name();                                                                      \
-  }                                                                                                     \
-  VTEST_REGISTER_(suite, name, 0, NULL, NULL, NULL, 0, 0, NULL, NULL)                                   \
+#define VTEST(suite, name)                                                    \
+  static void vtest_body_##suite##_##name(void);                              \
+  static void vtest_call_##suite##_##name(void *fixture, const void *param) { \
+    (void)fixture;                                                            \
+    (void)param;                                                              \
+    vtest_body_##suite##_##name();                                            \
+  }                                                                           \
+  VTEST_REGISTER_(suite, name, 0, NULL, NULL, NULL, 0, 0, NULL, NULL)         \
   static void vtest_body_##suite##_##name(void)
 
 // VTEST_F(suite, name, fixture_type) { body sees `fixture_type *f` }. FIXTURE_TYPE_setup(fixture_type *) and
 // FIXTURE_TYPE_teardown(fixture_type *) must be declared before.
-#define VTEST_F(suite, name, fixture_type)                                                              \
-  static void vtest_body_##suite##_##name(fixture_type *f);                                             \
-  static void vtest_call_##suite##_##name(void *fixture, const void *param) {                           \
-    (void)param;                                                                                        \
-    vtest_body_##suite##_##name((fixture_type *)fixture);                                               \
-  }                                                                                                     \
-  VTEST_FIXTURE_(suite, name, fixture_type)                                                             \
-  VTEST_REGISTER_(suite, name, sizeof(fixture_type), vtest_setup_##suite##_##name,                      \
-                  vtest_teardown_##suite##_##name, NULL, 0, 0, NULL, NULL)                              \
+#define VTEST_F(suite, name, fixture_type)                                                                          \
+  static void vtest_body_##suite##_##name(fixture_type *f);                                                         \
+  static void vtest_call_##suite##_##name(void *fixture, const void *param) {                                       \
+    (void)param;                                                                                                    \
+    vtest_body_##suite##_##name((fixture_type *)fixture);                                                           \
+  }                                                                                                                 \
+  VTEST_FIXTURE_(suite, name, fixture_type)                                                                         \
+  VTEST_REGISTER_(suite, name, sizeof(fixture_type), vtest_setup_##suite##_##name, vtest_teardown_##suite##_##name, \
+                  NULL, 0, 0, NULL, NULL)                                                                           \
   static void vtest_body_##suite##_##name(fixture_type *f VTEST_UNUSED_)
 
 // VTEST_P(suite, name, param_type, table, name_function) { body sees `const param_type *p` }. `table` is an
 // array with static storage; name_function(const param_type *) returns a short name, unique in the table, whose
 // characters other than letters and digits become '_'.
-#define VTEST_P(suite, name, param_type, table, name_function)                                          \
-  static void vtest_body_##suite##_##name(const param_type *p);                                         \
-  static void vtest_call_##suite##_##name(void *fixture, const void *param) {                           \
-    (void)fixture;                                                                                      \
-    vtest_body_##suite##_##name((const param_type *)param);                                             \
-  }                                                                                                     \
-  VTEST_PARAM_NAME_(suite, name, param_type, name_function)                                             \
-  VTEST_REGISTER_(suite, name, 0, NULL, NULL, table, sizeof(table) / sizeof((table)[0]),                \
-                  sizeof((table)[0]), vtest_param_name_##suite##_##name, NULL)                          \
+#define VTEST_P(suite, name, param_type, table, name_function)                                               \
+  static void vtest_body_##suite##_##name(const param_type *p);                                              \
+  static void vtest_call_##suite##_##name(void *fixture, const void *param) {                                \
+    (void)fixture;                                                                                           \
+    vtest_body_##suite##_##name((const param_type *)param);                                                  \
+  }                                                                                                          \
+  VTEST_PARAM_NAME_(suite, name, param_type, name_function)                                                  \
+  VTEST_REGISTER_(suite, name, 0, NULL, NULL, table, sizeof(table) / sizeof((table)[0]), sizeof((table)[0]), \
+                  vtest_param_name_##suite##_##name, NULL)                                                   \
   static void vtest_body_##suite##_##name(const param_type *p VTEST_UNUSED_)
 
 // VTEST_FP: a fixture `f` and a parameter `p`. The setup function doesn't see the parameter.
-#define VTEST_FP(suite, name, fixture_type, param_type, table, name_function)                           \
-  static void vtest_body_##suite##_##name(fixture_type *f, const param_type *p);                        \
-  static void vtest_call_##suite##_##name(void *fixture, const void *param) {                           \
-    vtest_body_##suite##_##name((fixture_type *)fixture, (const param_type *)param);                    \
-  }                                                                                                     \
-  VTEST_FIXTURE_(suite, name, fixture_type)                                                             \
-  VTEST_PARAM_NAME_(suite, name, param_type, name_function)                                             \
-  VTEST_REGISTER_(suite, name, sizeof(fixture_type), vtest_setup_##suite##_##name,                      \
-                  vtest_teardown_##suite##_##name, table, sizeof(table) / sizeof((table)[0]),           \
-                  sizeof((table)[0]), vtest_param_name_##suite##_##name, NULL)                          \
+#define VTEST_FP(suite, name, fixture_type, param_type, table, name_function)                                       \
+  static void vtest_body_##suite##_##name(fixture_type *f, const param_type *p);                                    \
+  static void vtest_call_##suite##_##name(void *fixture, const void *param) {                                       \
+    vtest_body_##suite##_##name((fixture_type *)fixture, (const param_type *)param);                                \
+  }                                                                                                                 \
+  VTEST_FIXTURE_(suite, name, fixture_type)                                                                         \
+  VTEST_PARAM_NAME_(suite, name, param_type, name_function)                                                         \
+  VTEST_REGISTER_(suite, name, sizeof(fixture_type), vtest_setup_##suite##_##name, vtest_teardown_##suite##_##name, \
+                  table, sizeof(table) / sizeof((table)[0]), sizeof((table)[0]), vtest_param_name_##suite##_##name, \
+                  NULL)                                                                                             \
   static void vtest_body_##suite##_##name(fixture_type *f VTEST_UNUSED_, const param_type *p VTEST_UNUSED_)
 
-#define VTEST_FIXTURE_(suite, name, fixture_type)                                                          \
+#define VTEST_FIXTURE_(suite, name, fixture_type)                                                            \
   static void vtest_setup_##suite##_##name(void *f) { VTEST_CAT_(fixture_type, _setup)((fixture_type *)f); } \
   static void vtest_teardown_##suite##_##name(void *f) { VTEST_CAT_(fixture_type, _teardown)((fixture_type *)f); }
-#define VTEST_PARAM_NAME_(suite, name, param_type, name_function)            \
-  static const char *vtest_param_name_##suite##_##name(const void *param) {  \
-    return name_function((const param_type *)param);                         \
+#define VTEST_PARAM_NAME_(suite, name, param_type, name_function)           \
+  static const char *vtest_param_name_##suite##_##name(const void *param) { \
+    return name_function((const param_type *)param);                        \
   }
 
 // ---- expectations ----
@@ -163,9 +163,9 @@ void vtest_skip(vtest_site site, const char *format, ...) VMP_PRINTF(2, 3);
 
 #define VTEST_HERE_(fatal) ((vtest_site){__FILE__, __LINE__, fatal})
 #define VTEST_SOFT_(kind, ...) ((void)vtest_expect_##kind(VTEST_HERE_(false), __VA_ARGS__))
-#define VTEST_HARD_(kind, ...)                                           \
-  do {                                                                   \
-    if (!vtest_expect_##kind(VTEST_HERE_(true), __VA_ARGS__)) return;    \
+#define VTEST_HARD_(kind, ...)                                        \
+  do {                                                                \
+    if (!vtest_expect_##kind(VTEST_HERE_(true), __VA_ARGS__)) return; \
   } while (0)
 
 // Signed integers, compared as int64_t.
@@ -247,23 +247,23 @@ void vtest_skip(vtest_site site, const char *format, ...) VMP_PRINTF(2, 3);
 
 // VADD_FAILURE(format, ...) records a failure and goes on; VFAIL also returns.
 #define VADD_FAILURE(...) vtest_fail(VTEST_HERE_(false), __VA_ARGS__)
-#define VFAIL(...)                             \
-  do {                                         \
+#define VFAIL(...)                              \
+  do {                                          \
     vtest_fail(VTEST_HERE_(true), __VA_ARGS__); \
-    return;                                    \
+    return;                                     \
   } while (0)
 
 // VASSERT_NO_FAILURE() returns if the current test has failed already, for use after a helper function.
-#define VASSERT_NO_FAILURE()           \
-  do {                                 \
-    if (vtest_has_failure()) return;   \
+#define VASSERT_NO_FAILURE()         \
+  do {                               \
+    if (vtest_has_failure()) return; \
   } while (0)
 
 // VSKIP(format, ...) reports the test as skipped, with the reason, and returns. CI lists every skipped test.
-#define VSKIP(...)                              \
-  do {                                          \
+#define VSKIP(...)                               \
+  do {                                           \
     vtest_skip(VTEST_HERE_(false), __VA_ARGS__); \
-    return;                                     \
+    return;                                      \
   } while (0)
 
 // vtest_has_failure says whether the current test has recorded a failure.
@@ -272,8 +272,8 @@ bool vtest_has_failure(void);
 // ---- traces ----
 // VTRACE(format, ...): until the enclosing block ends, failures of this thread also show this text. At most 16
 // deep (deeper ones are dropped), 200 characters each. Costs one vsnprintf: fit for loops of millions.
-#define VTRACE(...)                                                                            \
-  __attribute__((cleanup(vtest_trace_pop), unused)) int VTEST_TRACE_NAME_(__LINE__) =          \
+#define VTRACE(...)                                                                   \
+  __attribute__((cleanup(vtest_trace_pop), unused)) int VTEST_TRACE_NAME_(__LINE__) = \
       vtest_trace_push(__FILE__, __LINE__, __VA_ARGS__)
 #define VTEST_TRACE_NAME_(line) VTEST_TRACE_NAME2_(line)
 #define VTEST_TRACE_NAME2_(line) vtest_trace_##line
@@ -281,8 +281,8 @@ int vtest_trace_push(const char *file, int line, const char *format, ...) VMP_PR
 void vtest_trace_pop(int *depth);
 
 // ---- the test's surroundings ----
-// vtest_seed returns VMPOOL_SEED (decimal or 0x...) where that is set, else `default_seed`; prints it, and shows it with
-// every later failure of the test. A VMPOOL_SEED that is no number fails the test.
+// vtest_seed returns VMPOOL_SEED (decimal or 0x...) where that is set, else `default_seed`; prints it, and shows it
+// with every later failure of the test. A VMPOOL_SEED that is no number fails the test.
 uint64_t vtest_seed(uint64_t default_seed);
 
 // vtest_ops returns how many operations a random test runs: `default_ops`, or VMPOOL_MODEL_OPS where that is
