@@ -70,6 +70,8 @@ enum {  // CUdevice_attribute
   VMP_CU_ATTR_HANDLE_FABRIC = 128,
   VMP_CU_ATTR_MULTICAST = 132,
   VMP_CU_ATTR_HOST_NUMA_ID = 134,
+  VMP_CU_ATTR_HOST_NUMA_VMM = 141,
+  VMP_CU_ATTR_HOST_VMM = 145,
 };
 enum { VMP_CU_STREAM_DEFAULT = 0, VMP_CU_STREAM_NON_BLOCKING = 1 };
 enum { VMP_CU_EVENT_DEFAULT = 0, VMP_CU_EVENT_BLOCKING_SYNC = 1, VMP_CU_EVENT_DISABLE_TIMING = 2, VMP_CU_EVENT_INTERPROCESS = 4 };
@@ -104,6 +106,8 @@ enum { VMP_CU_CAPTURE_STATUS_NONE = 0, VMP_CU_CAPTURE_STATUS_ACTIVE = 1, VMP_CU_
   X(COMPAT_NOT_SUPPORTED_ON_DEVICE, 804) \
   X(STREAM_CAPTURE_UNSUPPORTED, 900)     \
   X(STREAM_CAPTURE_INVALIDATED, 901)     \
+  X(STREAM_CAPTURE_UNJOINED, 904)        \
+  X(STREAM_CAPTURE_ISOLATION, 905)       \
   X(STREAM_CAPTURE_IMPLICIT, 906)        \
   X(CAPTURED_EVENT, 907)                 \
   X(STREAM_CAPTURE_WRONG_THREAD, 908)    \
@@ -295,8 +299,9 @@ bool vmp_driver_is_forked(const vmp_driver *driver);
 VMP_API void vmp_driver_close(vmp_driver *driver);
 
 // vmp_driver_cuda_open loads the CUDA driver (driver_cuda.c). `library` NULL means "libcuda.so.1". On success
-// *out_driver is open and cuInit has succeeded. VMP_ERROR_NO_DRIVER, _STUB_DRIVER, _DRIVER_TOO_OLD,
-// _NO_DEVICE, _DRIVER, _HOST_OUT_OF_MEMORY, each with its own sentence in vmp_last_error.
+// *out_driver is open and cuInit has succeeded. VMP_ERROR_NO_DRIVER, _STUB_DRIVER, _DRIVER_TOO_OLD (a REQUIRED
+// call is missing), _NO_DEVICE, _FORKED (a parent process had initialised CUDA), _DRIVER, _HOST_OUT_OF_MEMORY,
+// each with its own sentence in vmp_last_error. Thread-safe.
 vmp_status vmp_driver_cuda_open(vmp_driver **out_driver, const char *library);
 
 #endif  // VMPOOL_VMM_DRIVER_H_
