@@ -1,20 +1,30 @@
 // slab.h: small objects of fixed sizes, cut from spans.
 //
-// Owns: size classes, spans, which objects of a span are used. Does not own addresses or mapping: a span is a
-// block of mid (32 KiB to one slot, a power of two aligned to its size), claimed by mid.
+// Owns: size classes, spans, which objects of a span are used and who may still touch the free ones. Does not own
+// addresses or mapping: a span is a block of mid, claimed by mid. All bookkeeping is in host memory, one record a span.
 //
-//     span (mid block)   | object | object | object | ... | rest |
-//     bitmap             |   1    |   0    |   1    |
+//     span (mid block)   | object | object | object | object | ... | rest |
+//     free, by fence     |  used  | clean  |  {s,7} |  {t,9} |
 //
-// Size classes: 8 to a doubling, at most 12.5 % waste beyond the 512 B step (pool/sizeclass.h); or given by the
-// user. Most-full span first, so that spans empty out; an empty span goes back to mid (one per class may stay).
-// The order of objects within a span is lowest first, or random by option.
+// Size classes: 8 to a doubling (pool/sizeclass.h), or given by the user, larger than a granule too. Shapes of spans:
+// pool/sizeclass.h. Most-full span first, so that spans empty out. An empty span goes back to the supply at once,
+// except that one per class stays until vmp_slab_trim.
 //
-// Streams: a span carries the merged fence of its freed objects; spans whose fence needs no wait are preferred.
+// Streams: free objects of a span are kept in up to three groups: clean ones (never used since the span came, or known
+// complete), those freed by one set of streams, those freed by others. A request takes, in this order:
+//   1. an object that its stream may use without waiting, from the fullest of a bounded number of spans;
+//   2. an object of a new span, with the request's effort;
+//   3. an object that it has to wait for, the one whose work is the oldest.
+// So a caller that prefers a wait to new memory passes VMP_EFFORT_MAPPED, and one that doesn't VMP_EFFORT_NORMAL.
 //
 // Invariants
-//   - used objects + free objects = objects of the span; a span is in exactly one list of its class.
-//   - free allocates nothing and can't fail; double, interior and foreign frees are detected and change nothing.
+//   - used objects + free objects = objects of the span; a span is in exactly one list of its class, the one for
+//     its number of free objects.
+//   - `after` of an object covers every free of it that isn't complete, seen from the request's stream.
+//   - free allocates nothing and can't fail but for misuse: double, interior and foreign frees change nothing.
+//
+// Threads: the caller holds the pool's lock. Only vmp_slab_alloc may let go of it, inside of the supply's take; all
+// other functions may run meanwhile.
 #ifndef VMPOOL_POOL_SLAB_H_
 #define VMPOOL_POOL_SLAB_H_
 
@@ -28,49 +38,65 @@ typedef struct vmp_span vmp_span;
 // vmp_slab_supply: where spans come from (mid, or a fake).
 typedef struct vmp_slab_supply {
   void *self;
+  // take places and claims a block and keeps `owner` with it; may let go of the lock. Sets every field of
+  // *out_placed: its `fence` is what the span's objects begin with. After a failure nothing has changed.
   vmp_status (*take)(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed);
+  // give takes a block back; the owner is gone. Can't fail, keeps the lock, allocates nothing.
   void (*give)(void *self, uint64_t offset, vmp_fence fence);
 } vmp_slab_supply;
 
 typedef struct vmp_slab_options {
-  uint64_t max_object_bytes;      // objects up to this size are slab's; a multiple of 512
-  uint64_t granule_bytes;         // a span is at most this, unless a user class needs more
-  uint64_t random_seed;           // 0: lowest object first; else objects are handed out in seeded random order
-  const uint64_t *class_bytes;    // user classes in rising order (multiples of 512), or NULL for the default table
-  size_t num_classes;
+  uint64_t max_object_bytes;    // objects up to this size are slab's; a multiple of 512, at most 1 GiB; 0: none, or
+                                // with user classes: up to the largest
+  uint64_t granule_bytes;       // a power of two; a span is at most this, unless its class is larger
+  uint64_t random_seed;         // 0: lowest object first; else objects are handed out in seeded random order
+  const uint64_t *class_bytes;  // user classes in rising order (multiples of 512), or NULL for the default table; copied
+  size_t num_classes;           // at most 1024
 } vmp_slab_options;
 
+// vmp_slab_create makes a slab without spans. `ops` (of which known_complete and others are used) and `supply` are
+// copied. VMP_ERROR_INVALID_VALUE, VMP_ERROR_HOST_OUT_OF_MEMORY.
 vmp_status vmp_slab_create(vmp_slab **out_slab, const vmp_backing_ops *ops, const vmp_slab_supply *supply,
                            const vmp_slab_options *options);
+// vmp_slab_destroy frees the bookkeeping only; spans are not given back. NULL is fine.
 void vmp_slab_destroy(vmp_slab *slab);
 
-// vmp_slab_class_bytes: the object size that serves a request, or 0 when it is not slab's (too large, or an
-// alignment that no class keeps).
+// vmp_slab_class_bytes: the object size that serves a request (0 bytes count as 1), or 0 when it is not slab's: too
+// large, or an alignment (a power of two) that no class keeps.
 uint64_t vmp_slab_class_bytes(const vmp_slab *slab, uint64_t bytes, uint64_t alignment);
 
-// vmp_slab_alloc hands out an object. Whatever the supply returned, VMP_ERROR_HOST_OUT_OF_MEMORY.
+// vmp_slab_alloc hands out an object, in the order given above. An object with `after` that the stream was never
+// ordered behind must be freed with a fence that covers it. VMP_ERROR_INVALID_VALUE (vmp_slab_class_bytes is 0);
+// where no object is free at all: what the supply returned, or VMP_ERROR_HOST_OUT_OF_MEMORY. MAY UNLOCK.
 vmp_status vmp_slab_alloc(vmp_slab *slab, const vmp_request *request, vmp_placed *out_placed);
 
-// vmp_slab_free: `span` is the owner of the mid block that holds `offset`. VMP_ERROR_NOT_A_BLOCK (interior
-// address, or the rest of the span), VMP_ERROR_DOUBLE_FREE; then nothing has changed. *out_bytes: object size.
+// vmp_slab_free takes an object back. `span` is the owner of the supply's block that holds `offset`; `fence` says who
+// may still touch the object (VMP_FENCE_NONE: nobody). *out_bytes: object size. VMP_ERROR_NOT_A_BLOCK (interior
+// address, the rest of the span, a span that is still on its way), VMP_ERROR_DOUBLE_FREE (the object is free).
 vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fence fence, uint64_t *out_bytes);
 
-// vmp_slab_find: the used object of `span` that holds `offset`.
+// vmp_slab_find: the used object of `span` that holds `offset` (which may be inside it). False: free, or no object.
 bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint64_t *out_start, uint64_t *out_bytes);
 
-// vmp_slab_trim gives all empty spans back.
-void vmp_slab_trim(vmp_slab *slab);
+// vmp_slab_trim gives all empty spans back and returns how many bytes that were.
+uint64_t vmp_slab_trim(vmp_slab *slab);
 
 typedef struct vmp_slab_stats {
-  uint64_t spans, span_bytes, empty_spans;
-  uint64_t objects, object_bytes;  // used
+  uint64_t spans, span_bytes, empty_spans;  // span_bytes = object_bytes + free_object_bytes + rest_bytes
+  uint64_t objects, object_bytes;           // used
   uint64_t free_object_bytes, rest_bytes;
-  uint64_t metadata_bytes;
+  uint64_t metadata_bytes;  // host memory
 } vmp_slab_stats;
 void vmp_slab_get_stats(const vmp_slab *slab, vmp_slab_stats *out);
+
+// vmp_slab_walk sees every span ("span", with the merged fence of its free objects): class by class, the fullest
+// first; not in address order.
 void vmp_slab_walk(const vmp_slab *slab, vmp_walk_fn fn, void *context);
-// vmp_slab_walk_span sees the objects of one span in address order ("object" or "free object").
+// vmp_slab_walk_span sees the parts of one span in address order: "object" (used), "free object" with its fence, and
+// "rest". A span that is still on its way has none.
 void vmp_slab_walk_span(const vmp_slab *slab, const vmp_span *span, vmp_walk_fn fn, void *context);
+
+// vmp_slab_check reports every broken invariant and returns their number. O(spans).
 size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report);
 
 #endif  // VMPOOL_POOL_SLAB_H_

@@ -1,0 +1,186 @@
+// slab_check.c: slab's invariants, its statistics and its walks. Changes nothing.
+#include "pool/slab_internal.h"
+
+// ---- check ----
+
+static unsigned count_bits(uint64_t bits) { return (unsigned)__builtin_popcountll(bits); }
+
+// The rules that hold within one span of the list for `list_free` free objects. Returns whether its number of free
+// objects can be believed.
+static bool check_span(const vmp_slab *slab, const vmp_slab_class *class, const vmp_span *span, unsigned list_free,
+                       vmp_report *report) {
+  unsigned long long offset = span->offset;
+  size_t class_index = (size_t)(class - slab->classes);
+  uint64_t all = vmp_span_all_bits(class);
+  if (span->class_index != class_index) {
+    vmp_report_fault(report, "slab: span 0x%llx is listed in class %zu but says class %u", offset, class_index,
+                     span->class_index);
+  }
+  if (span->state != VMP_SPAN_LISTED) {
+    vmp_report_fault(report, "slab: span 0x%llx is listed but in state %u", offset, span->state);
+  }
+  if ((span->offset & (class->span.alignment - 1)) != 0) {
+    vmp_report_fault(report, "slab: span 0x%llx is not aligned to %llu", offset,
+                     (unsigned long long)class->span.alignment);
+  }
+  if (span->record == 0 || span->record > slab->spans.touched || vmp_node_at(&slab->spans, span->record) != span) {
+    vmp_report_fault(report, "slab: span 0x%llx says it is record %u, which is another", offset, span->record);
+  }
+  uint64_t seen = 0;
+  for (unsigned i = 0; i < VMP_GROUPS; i++) {
+    const vmp_span_group *group = &span->groups[i];
+    if ((group->bits & seen) != 0) {
+      vmp_report_fault(report, "slab: span 0x%llx has objects in two groups of free ones", offset);
+    }
+    if ((group->bits & ~all) != 0) {
+      vmp_report_fault(report, "slab: span 0x%llx has free objects beyond its %u", offset, class->span.num_objects);
+    }
+    if (i != VMP_GROUP_CLEAN && group->bits != 0 && vmp_fence_is_none(group->fence)) {
+      vmp_report_fault(report, "slab: span 0x%llx has objects in group %u that nobody freed", offset, i);
+    }
+    seen |= group->bits & all;
+  }
+  if (span->num_free == list_free && count_bits(seen) == list_free) return true;
+  vmp_report_fault(report, "slab: span 0x%llx is listed with %u free objects, counts %u and has %u", offset, list_free,
+                   span->num_free, count_bits(seen));
+  return false;
+}
+
+// Whether the list ends within as many spans as there are.
+static bool list_ends(const vmp_slab *slab, const vmp_span *head) {
+  uint64_t left = slab->spans.used;
+  for (const vmp_span *span = head; span != NULL; span = span->next) {
+    if (left-- == 0) return false;
+  }
+  return true;
+}
+
+typedef struct class_sums {
+  uint64_t spans, used;
+  bool spans_known, used_known;  // no broken list, no broken count was met
+} class_sums;
+
+static void check_list(const vmp_slab *slab, const vmp_slab_class *class, unsigned list_free, class_sums *sums,
+                       vmp_report *report) {
+  size_t class_index = (size_t)(class - slab->classes);
+  const vmp_span *head = class->lists[list_free];
+  if (list_free > 0 && (class->nonempty >> (list_free - 1) & 1) != (head != NULL)) {
+    vmp_report_fault(report, "slab: class %zu: the mark of the list for %u free objects is wrong", class_index,
+                     list_free);
+  }
+  if (!list_ends(slab, head)) {
+    vmp_report_fault(report, "slab: class %zu: the list for %u free objects is cyclic", class_index, list_free);
+    sums->spans_known = sums->used_known = false;
+    return;
+  }
+  const vmp_span *prev = NULL;
+  uint64_t spans = 0;
+  for (const vmp_span *span = head; span != NULL; prev = span, span = span->next) {
+    if (span->prev != prev) {
+      vmp_report_fault(report, "slab: span 0x%llx: the link to the span before it is wrong",
+                       (unsigned long long)span->offset);
+    }
+    if (check_span(slab, class, span, list_free, report)) {
+      sums->used += class->span.num_objects - list_free;
+    } else {
+      sums->used_known = false;
+    }
+    spans++;
+  }
+  if (list_free == class->span.num_objects && spans > 1) {
+    vmp_report_fault(report, "slab: class %zu keeps %llu empty spans; one may stay", class_index,
+                     (unsigned long long)spans);
+  }
+  sums->spans += spans;
+}
+
+size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report) {
+  size_t before = report->faults;
+  uint64_t listed = 0;
+  bool listed_known = true;
+  for (size_t i = 0; i < slab->num_classes; i++) {
+    const vmp_slab_class *class = &slab->classes[i];
+    class_sums sums = {.spans_known = true, .used_known = true};
+    for (unsigned f = 0; f <= class->span.num_objects; f++) check_list(slab, class, f, &sums, report);
+    if ((class->nonempty & ~vmp_span_all_bits(class)) != 0) {
+      vmp_report_fault(report, "slab: class %zu marks lists beyond %u free objects", i, class->span.num_objects);
+    }
+    if (sums.spans_known && sums.spans != class->num_spans) {
+      vmp_report_fault(report, "slab: class %zu counts %llu spans and has %llu", i,
+                       (unsigned long long)class->num_spans, (unsigned long long)sums.spans);
+    }
+    if (sums.used_known && sums.used != class->num_used) {
+      vmp_report_fault(report, "slab: class %zu counts %llu used objects and has %llu", i,
+                       (unsigned long long)class->num_used, (unsigned long long)sums.used);
+    }
+    listed += sums.spans;
+    listed_known = listed_known && sums.spans_known;
+  }
+  if (listed_known && listed + slab->num_arriving != slab->spans.used) {
+    vmp_report_fault(report, "slab: %u records are in use for %llu listed and %u arriving spans", slab->spans.used,
+                     (unsigned long long)listed, slab->num_arriving);
+  }
+  vmp_node_pool_check(&slab->spans, "slab: spans", report);
+  return report->faults - before;
+}
+
+// ---- statistics ----
+
+void vmp_slab_get_stats(const vmp_slab *slab, vmp_slab_stats *out) {
+  vmp_slab_stats stats = {0};
+  for (size_t i = 0; i < slab->num_classes; i++) {
+    const vmp_slab_class *class = &slab->classes[i];
+    uint64_t objects_bytes = class->num_spans * class->span.num_objects * class->bytes;
+    uint64_t span_bytes = class->num_spans * class->span.bytes;
+    stats.spans += class->num_spans;
+    stats.span_bytes += span_bytes;
+    stats.objects += class->num_used;
+    stats.object_bytes += class->num_used * class->bytes;
+    stats.free_object_bytes += objects_bytes - class->num_used * class->bytes;
+    stats.rest_bytes += span_bytes - objects_bytes;
+    stats.empty_spans += class->lists[class->span.num_objects] != NULL;
+  }
+  stats.metadata_bytes = sizeof *slab + slab->num_classes * sizeof *slab->classes +
+                         slab->num_lists * sizeof *slab->lists + vmp_node_pool_bytes(&slab->spans);
+  *out = stats;
+}
+
+// ---- walks ----
+
+static vmp_fence merged_fence(const vmp_span *span) {
+  vmp_fence merged = VMP_FENCE_NONE;
+  for (unsigned i = 0; i < VMP_GROUPS; i++) {
+    if (span->groups[i].bits != 0) merged = vmp_fence_merge(merged, span->groups[i].fence);
+  }
+  return merged;
+}
+
+void vmp_slab_walk(const vmp_slab *slab, vmp_walk_fn fn, void *context) {
+  for (size_t i = 0; i < slab->num_classes; i++) {
+    const vmp_slab_class *class = &slab->classes[i];
+    for (unsigned f = 0; f <= class->span.num_objects; f++) {
+      for (const vmp_span *span = class->lists[f]; span != NULL; span = span->next) {
+        fn(context, span->offset, class->span.bytes, "span", merged_fence(span));
+      }
+    }
+  }
+}
+
+void vmp_slab_walk_span(const vmp_slab *slab, const vmp_span *span, vmp_walk_fn fn, void *context) {
+  if (span->state != VMP_SPAN_LISTED) return;
+  const vmp_slab_class *class = &slab->classes[span->class_index];
+  uint64_t offset = span->offset;
+  for (unsigned index = 0; index < class->span.num_objects; index++) {
+    const char *what = "object";
+    vmp_fence fence = VMP_FENCE_NONE;
+    for (unsigned i = 0; i < VMP_GROUPS; i++) {
+      if ((span->groups[i].bits >> index & 1) == 0) continue;
+      what = "free object";
+      fence = span->groups[i].fence;
+    }
+    fn(context, offset, class->bytes, what, fence);
+    offset += class->bytes;
+  }
+  uint64_t end = span->offset + class->span.bytes;
+  if (offset < end) fn(context, offset, end - offset, "rest", VMP_FENCE_NONE);
+}

@@ -1,0 +1,114 @@
+// slab_internal.h: what slab's files share, and what its tests break on purpose. See slab.h for what slab is.
+//
+//     slab.c        public functions: create, allocate, free, find, trim
+//     slab_span.c   spans: their lists, their groups of free objects, taking them from the supply and giving them back
+//     slab_check.c  all invariants, statistics, walks
+//
+//     class   lists[0]          full spans
+//             lists[1]          spans with one free object: looked at first
+//             ...
+//             lists[objects]    empty spans: at most one
+//
+//     span    groups[CLEAN]     {bits of objects, fence of when the span came}
+//             groups[FIRST]     {bits, fence}   freed by one set of streams
+//             groups[OTHERS]    {bits, fence}   freed by others, merged
+#ifndef VMPOOL_POOL_SLAB_INTERNAL_H_
+#define VMPOOL_POOL_SLAB_INTERNAL_H_
+
+#include "vmm/node_pool.h"
+#include "pool/sizeclass.h"
+#include "pool/slab.h"
+
+#define VMP_SLAB_MAX_CLASSES 1024u
+#define VMP_SLAB_LOOK_SPANS 16u  // spans that one allocation looks at, at most, per kind of object
+
+typedef enum vmp_group_index {
+  VMP_GROUP_CLEAN = 0,  // not used since the span came, or known complete; `fence` is what the memory came with
+  VMP_GROUP_FIRST = 1,
+  VMP_GROUP_OTHERS = 2,
+  VMP_GROUPS = 3,
+} vmp_group_index;
+
+// vmp_span_group: free objects and who may still touch them. The fence means nothing while there are no bits.
+typedef struct vmp_span_group {
+  uint64_t bits;
+  vmp_fence fence;
+} vmp_span_group;
+
+typedef enum vmp_span_state {
+  VMP_SPAN_ARRIVING = 1,  // the supply is looking for its place, perhaps without the lock: in no list
+  VMP_SPAN_LISTED = 2,
+} vmp_span_state;
+
+struct vmp_span {
+  vmp_span *next, *prev;  // in its list
+  uint64_t offset;
+  uint32_t record;  // its index in the node pool
+  uint16_t class_index;
+  uint8_t num_free;
+  uint8_t state;  // vmp_span_state
+  vmp_span_group groups[VMP_GROUPS];
+};
+
+_Static_assert(sizeof(struct vmp_span) == 104, "a record has no hidden padding");
+_Static_assert(VMP_SPAN_MAX_OBJECTS <= 64, "the free objects of a span are one word");
+_Static_assert(VMP_SLAB_MAX_CLASSES <= UINT16_MAX, "class_index holds every class");
+
+typedef struct vmp_slab_class {
+  uint64_t bytes;
+  uint64_t reciprocal;        // of bytes
+  uint64_t object_alignment;  // every object's
+  vmp_span_shape span;
+  uint64_t nonempty;  // bit f - 1: lists[f] isn't empty (full spans have no bit)
+  vmp_span **lists;   // by number of free objects, num_objects + 1 of them
+  uint64_t num_spans, num_used;
+} vmp_slab_class;
+
+struct vmp_slab {
+  vmp_backing_ops ops;
+  vmp_slab_supply supply;
+  uint64_t max_object_bytes;
+  bool default_table;
+  bool random;
+  uint64_t random_state;  // splitmix64
+  size_t num_classes;
+  vmp_slab_class *classes;
+  vmp_span **lists;  // of all classes
+  uint64_t num_lists;
+  vmp_node_pool spans;  // of struct vmp_span
+  uint32_t num_arriving;
+};
+
+static inline uint64_t vmp_span_free_bits(const vmp_span *span) {
+  return span->groups[VMP_GROUP_CLEAN].bits | span->groups[VMP_GROUP_FIRST].bits |
+         span->groups[VMP_GROUP_OTHERS].bits;
+}
+static inline uint64_t vmp_span_all_bits(const vmp_slab_class *class) {
+  return UINT64_MAX >> (VMP_SPAN_MAX_OBJECTS - class->span.num_objects);
+}
+
+// ---- slab_span.c ----
+// vmp_span_list and vmp_span_unlist put a span into the list for its num_free (at its head), and take it out.
+void vmp_span_list(vmp_slab_class *class, vmp_span *span);
+void vmp_span_unlist(vmp_slab_class *class, vmp_span *span);
+
+// vmp_span_ready_bits: the free objects that `stream` may use without waiting. Objects whose fence turns out to be
+// known complete become clean.
+uint64_t vmp_span_ready_bits(const vmp_slab *slab, vmp_span *span, vmp_stream_index stream);
+// vmp_span_oldest_group: of the groups with objects, the one whose fence has the lowest sequence; NULL when it is full.
+const vmp_span_group *vmp_span_oldest_group(const vmp_span *span);
+// vmp_span_use takes the object of `bit` out of its group and returns the group's fence.
+vmp_fence vmp_span_use(vmp_slab_class *class, vmp_span *span, uint64_t bit);
+// vmp_span_put_back puts the used object of `bit` into the group that fits its fence best.
+void vmp_span_put_back(const vmp_slab *slab, vmp_slab_class *class, vmp_span *span, uint64_t bit, vmp_fence fence);
+// vmp_span_fence: who may still touch any free object of the span, without what is known complete.
+vmp_fence vmp_span_fence(const vmp_slab *slab, const vmp_span *span);
+
+// vmp_span_take gets a span of the request's class from the supply, all its objects clean, and lists it.
+// VMP_ERROR_HOST_OUT_OF_MEMORY, whatever the supply returned. MAY UNLOCK.
+vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, vmp_span **out_span,
+                         vmp_fence *out_after);
+// vmp_span_give gives an empty span back to the supply.
+void vmp_span_give(vmp_slab *slab, vmp_slab_class *class, vmp_span *span);
+
+#endif  // VMPOOL_POOL_SLAB_INTERNAL_H_
