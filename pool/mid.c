@@ -85,18 +85,23 @@ static vmp_status find_unmapped_place(vmp_mid *mid, const vmp_request *request, 
 static vmp_status take_place(vmp_mid *mid, const vmp_request *request, void *owner, const vmp_mid_place *place,
                              vmp_placed *out_placed) {
   uint32_t piece;
-  vmp_fence fence, after = VMP_FENCE_NONE;
+  vmp_fence parts_fence, moved = VMP_FENCE_NONE;
   uint64_t offset = place->offset, end = place->offset + request->bytes;
-  vmp_status status = vmp_mid_cut(mid, offset, request->bytes, owner, &piece, &fence);
+  vmp_status status = vmp_mid_cut(mid, offset, request->bytes, owner, &piece, &parts_fence);
   if (status != VMP_OK) return status;
-  status = mid->ops.claim(mid->ops.self, offset, request->bytes, request->stream, request->effort, &after);
+  status = mid->ops.claim(mid->ops.self, offset, request->bytes, request->stream, request->effort, &moved);
   if (status != VMP_OK) {
-    vmp_mid_give_back(mid, piece, fence, false);
+    vmp_mid_give_back(mid, piece, parts_fence, false);
     return status;
   }
   // The slots at the block's ends may hold free bytes too: they are mapped now.
   if (place->cost.slots_to_map > 0) vmp_mid_refresh(mid, offset, end);
-  *out_placed = (vmp_placed){.offset = offset, .bytes = request->bytes, .after = vmp_fence_merge(after, place->after)};
+  *out_placed = (vmp_placed){
+      .offset = offset,
+      .bytes = request->bytes,
+      .after = vmp_fence_merge(place->after, mid->ops.others(mid->ops.self, moved, request->stream)),
+      .fence = vmp_fence_merge(place->fence, moved),
+  };
   return VMP_OK;
 }
 

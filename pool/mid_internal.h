@@ -22,9 +22,9 @@
 #define VMPOOL_POOL_MID_INTERNAL_H_
 
 #include "pool/mid.h"
-#include "pool/node_pool.h"
 #include "pool/range_set.h"
 #include "vmm/align.h"
+#include "vmm/node_pool.h"
 
 // ---- pieces ----
 typedef enum vmp_mid_kind {
@@ -134,16 +134,19 @@ void vmp_mid_give_back(vmp_mid *mid, uint32_t piece, vmp_fence fence, bool mappe
 // vmp_mid_settle drops complete fences from the parts of [offset, end), at most `limit` of them, and joins what is
 // alike then.
 void vmp_mid_settle(vmp_mid *mid, uint64_t offset, uint64_t end, unsigned limit);
-// vmp_mid_waits: what `stream` has to be ordered behind to use the free range, merged over its parts.
-vmp_fence vmp_mid_waits(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_stream_index stream);
+// vmp_mid_fences: who may still touch the free range (*out_fence), and what `stream` has to be ordered behind to use it
+// (*out_after, which may be less than `others` of the former), both merged over its parts.
+void vmp_mid_fences(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
+                    vmp_fence *out_fence, vmp_fence *out_after);
 
 // ---- mid_place.c ----
 typedef struct vmp_mid_place {
   uint64_t offset;
   uint64_t within_bytes;  // size of the run or extent that it was found in
   vmp_cost cost;
-  vmp_fence after;  // what the stream has to wait for because of the place's parts
-  bool must_wait;   // because of them, or of the cost
+  vmp_fence fence;  // who may still touch the place: its parts' fences, unless nothing of the place is mapped
+  vmp_fence after;  // what the stream has to wait for of them
+  bool must_wait;   // because of `after`, or of the cost
 } vmp_mid_place;
 
 // vmp_mid_place_mapped: the best place that needs no mapping. False when there is none.

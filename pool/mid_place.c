@@ -64,7 +64,7 @@ static vmp_mid_place look_at(const search *s, uint64_t offset, uint64_t within_b
   place.cost = mid->ops.cost(mid->ops.self, offset, s->bytes, s->stream);
   // An unmapped slot has no unfinished work: its old mapping stayed until that had finished.
   if (place.cost.slots_to_map < slots_of(mid, offset, s->bytes)) {
-    place.after = vmp_mid_waits(mid, offset, s->bytes, s->stream);
+    vmp_mid_fences(mid, offset, s->bytes, s->stream, &place.fence, &place.after);
   }
   place.must_wait = place.cost.must_wait || !vmp_fence_is_none(place.after);
   return place;

@@ -110,16 +110,19 @@ static bool may_join(const vmp_mid *mid, uint32_t left_index, uint32_t right_ind
   return left->kind == VMP_MID_PART && right->kind == VMP_MID_PART && left->fence.streams == right->fence.streams;
 }
 
-vmp_fence vmp_mid_waits(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_stream_index stream) {
+void vmp_mid_fences(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
+                    vmp_fence *out_fence, vmp_fence *out_after) {
   uint64_t end = offset + bytes;
-  vmp_fence waits = VMP_FENCE_NONE;
   uint32_t index = vmp_mid_index_find(mid, vmp_mid_arena_of(mid, offset), offset);
+  *out_fence = VMP_FENCE_NONE;
+  *out_after = VMP_FENCE_NONE;
   for (;;) {
     const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
     if (!vmp_fence_is_none(part->fence)) {
-      waits = vmp_fence_merge(waits, mid->ops.others(mid->ops.self, part->fence, stream));
+      *out_fence = vmp_fence_merge(*out_fence, part->fence);
+      *out_after = vmp_fence_merge(*out_after, mid->ops.others(mid->ops.self, part->fence, stream));
     }
-    if (vmp_mid_piece_end(part) >= end) return waits;
+    if (vmp_mid_piece_end(part) >= end) return;
     index = part->next;
   }
 }

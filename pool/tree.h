@@ -12,7 +12,7 @@
 #ifndef VMPOOL_POOL_TREE_H_
 #define VMPOOL_POOL_TREE_H_
 
-#include "pool/node_pool.h"
+#include "vmm/node_pool.h"
 
 // vmp_tree_node: what every node in a tree begins with. offset (and size, in a tree by size) must not change their
 // order among the nodes of the tree while the node is in it.

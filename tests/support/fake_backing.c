@@ -338,8 +338,9 @@ static bool told_to_fail(vmp_fake_backing *fake) {
 }
 
 static vmp_status fake_claim_range(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
-                                   vmp_effort effort, vmp_fence *out_after) {
+                                   vmp_effort effort, vmp_fence *out_fence) {
   vmp_fake_backing *fake = self;
+  (void)stream;
   fake->counts.claims++;
   if (bytes == 0 || !inside(fake, offset, bytes) || offset % fake->options.step_bytes != 0 ||
       bytes % fake->options.step_bytes != 0) {
@@ -359,17 +360,18 @@ static vmp_status fake_claim_range(void *self, uint64_t offset, uint64_t bytes, 
           (unsigned long long)bytes);
   }
   add_claim(fake, offset, bytes);
-  vmp_fence after = VMP_FENCE_NONE;
+  vmp_fence moved = VMP_FENCE_NONE;
   uint32_t last_chunk = 0;
   for (uint64_t s = first; s < end; s++) {
     uint32_t chunk = fake->slots[s].chunk;
     if (chunk == last_chunk || chunk == 0) continue;
     last_chunk = chunk;
     if (fake->chunks[chunk].live++ == 0) fake->parked_slots -= fake->chunks[chunk].slots;
-    after = vmp_fence_merge(after, fence_others(fake, fake->chunks[chunk].moved, stream));
+    // Everything that isn't complete, the claiming stream's own work included.
+    moved = vmp_fence_merge(moved, fence_others(fake, fake->chunks[chunk].moved, VMP_FAKE_STREAMS));
   }
   if (slots > 0) map_for_claim(fake, first, end, slots, offset, bytes);
-  *out_after = after;
+  *out_fence = moved;
   return VMP_OK;
 }
 

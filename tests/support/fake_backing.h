@@ -86,7 +86,7 @@ void vmp_fake_block(vmp_fake_backing *fake, uint64_t offset, uint64_t bytes, boo
 // vmp_fake_finish_retiring unblocks every slot that lost its chunk (option retire), and logs it.
 void vmp_fake_finish_retiring(vmp_fake_backing *fake);
 // vmp_fake_moved says that the chunk at `offset` was moved here under work: cost says must_wait for streams for which
-// others(fence) is not empty, and a claim's after contains it.
+// others(fence) is not empty, and the fence that a claim gives contains it.
 void vmp_fake_moved(vmp_fake_backing *fake, uint64_t offset, vmp_fence fence);
 // vmp_fake_overflow_log makes the next next_change say "everything".
 void vmp_fake_overflow_log(vmp_fake_backing *fake);

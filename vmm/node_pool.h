@@ -11,8 +11,8 @@
 // Invariants
 //   - used nodes + nodes in the free list + nodes never touched = capacity; used + promised <= capacity.
 //   - a node's address is valid until the pool is finished; untouched blocks cost no physical host memory.
-#ifndef VMPOOL_POOL_NODE_POOL_H_
-#define VMPOOL_POOL_NODE_POOL_H_
+#ifndef VMPOOL_VMM_NODE_POOL_H_
+#define VMPOOL_VMM_NODE_POOL_H_
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,4 +68,4 @@ uint64_t vmp_node_pool_bytes(const vmp_node_pool *pool);
 // vmp_node_pool_check reports every broken invariant ("<name>: ..."). O(free nodes).
 void vmp_node_pool_check(const vmp_node_pool *pool, const char *name, vmp_report *report);
 
-#endif  // VMPOOL_POOL_NODE_POOL_H_
+#endif  // VMPOOL_VMM_NODE_POOL_H_

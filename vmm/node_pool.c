@@ -1,5 +1,5 @@
 // node_pool.c: see node_pool.h.
-#include "pool/node_pool.h"
+#include "vmm/node_pool.h"
 
 #include <string.h>
 
