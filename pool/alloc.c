@@ -1,0 +1,249 @@
+// alloc.c: the public calls on blocks: allocate, free, record a use, ask about a block. See vmpool.h and pool.h.
+//
+//     vmp_alloc   check -> plan (route.c) -> lock -> promise -> take (ladder.c) -> order the stream -> settle
+//     vmp_free    lock -> look up -> fence -> layer                       (allocates nothing, calls no driver)
+//
+// A block is entered in `blocks` only once the caller's stream is ordered behind the old work: an order that fails
+// gives the block back with its old fence, and nothing else has changed.
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "pool/pool.h"
+
+// Larger sizes are no sizes: no address space holds them. They are refused without being counted.
+#define MAX_BYTES (UINT64_C(1) << 47)
+
+vmp_status vmp_pool_fail_forked(const vmp_pool *pool) {
+  return vmp_fail(VMP_ERROR_FORKED,
+                  "the pool \"%.64s\" belongs to process %d; a forked child can't use it, only "
+                  "destroy it",
+                  vmp_pool_name(pool), (int)pool->guard.owner_process);
+}
+
+static vmp_status check_arguments(const vmp_pool *pool, void **out_ptr, size_t alignment) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (out_ptr == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the address of the result is NULL");
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  if (!vmp_is_power_of_two(alignment) || alignment > VMP_MAX_ALIGNMENT) {
+    return vmp_fail(VMP_ERROR_INVALID_VALUE, "the alignment is %zu; it must be a power of two up to %" PRIu64,
+                    alignment, VMP_MAX_ALIGNMENT);
+  }
+  return VMP_OK;
+}
+
+// settle enters a placed block in the books.
+static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *placed) {
+  vmp_offset_map_add(&pool->blocks, placed->offset, vmp_block_word(plan->layer, placed->bytes - plan->requested_bytes));
+  vmp_space_mark_handed(pool, placed->offset, placed->bytes);
+  pool->unsettled_bytes[plan->layer] -= placed->bytes;
+  pool->live_bytes[plan->layer] += placed->bytes;
+  pool->requested_bytes += plan->requested_bytes;
+  pool->allocs++;
+  uint64_t live = vmp_pool_live_bytes(pool);
+  if (live > pool->peak_live_bytes) pool->peak_live_bytes = live;
+  if (pool->requested_bytes > pool->peak_requested_bytes) pool->peak_requested_bytes = pool->requested_bytes;
+}
+
+// order makes the caller's stream wait for what may still touch the block. Without the lock.
+static vmp_status order(vmp_pool *pool, const vmp_placed *placed, vmp_stream_index index, vmp_stream stream,
+                        bool *out_unfinished) {
+  vmp_status status = vmp_clock_poll(pool->clock, placed->after);
+  if (status != VMP_OK) return status;
+  vmp_fence others = vmp_clock_others(pool->clock, placed->after, index);
+  if (vmp_fence_is_none(others)) return VMP_OK;
+  *out_unfinished = true;
+  return vmp_clock_order(pool->clock, stream, others);
+}
+
+// hand_out orders the stream and settles the block, or gives it back. The lock is held before and after.
+static vmp_status hand_out(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *placed, vmp_stream stream) {
+  vmp_status status = VMP_OK;
+  bool unfinished = false;
+  if (!vmp_fence_is_none(vmp_clock_others(pool->clock, placed->after, plan->request.stream))) {
+    vmp_guard_unlock(&pool->guard);
+    status = order(pool, placed, plan->request.stream, stream, &unfinished);
+    vmp_guard_lock(&pool->guard);
+  }
+  if (status == VMP_OK) {
+    settle(pool, plan, placed);
+    if (unfinished) pool->unfinished_wait_allocs++;
+    return VMP_OK;
+  }
+  vmp_route_release(pool, plan->layer, placed->offset, vmp_fence_merge(placed->after, placed->fence));
+  pool->unsettled_bytes[plan->layer] -= placed->bytes;
+  vmp_offset_map_withdraw(&pool->blocks);
+  return status;
+}
+
+static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, void **out_ptr) {
+  plan->request.stream = vmp_clock_stream(pool->clock, stream);
+  vmp_guard_lock(&pool->guard);
+  pool->seen_streams |= UINT64_C(1) << plan->request.stream;
+  vmp_placed placed;
+  vmp_status status = vmp_oom_refuse(pool, plan);
+  if (status == VMP_OK) status = vmp_offset_map_promise(&pool->blocks);
+  if (status == VMP_OK) {
+    status = vmp_ladder_take(pool, plan, &placed);
+    if (status != VMP_OK) vmp_offset_map_withdraw(&pool->blocks);
+  }
+  if (status == VMP_OK) status = hand_out(pool, plan, &placed, stream);
+  uint64_t address = 0;
+  if (status == VMP_OK) {
+    address = vmp_backing_address(pool->backing, placed.offset);
+  } else {
+    pool->failed_allocs++;
+  }
+  vmp_guard_unlock(&pool->guard);
+  if (status == VMP_OK) *out_ptr = (void *)(uintptr_t)address;
+  return status;
+}
+
+vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_t alignment, vmp_stream stream) {
+  vmp_status status = check_arguments(pool, out_ptr, alignment);
+  if (status != VMP_OK) return status;
+  if (bytes == 0) {
+    *out_ptr = NULL;
+    return VMP_OK;
+  }
+  if (alignment < VMP_STEP_BYTES) alignment = VMP_STEP_BYTES;
+  vmp_plan plan;
+  if (bytes > MAX_BYTES || !vmp_route_plan(pool, bytes, alignment, &plan)) {
+    return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "%zu bytes were asked for, which is more than any address space holds",
+                    bytes);
+  }
+  return allocate(pool, &plan, stream, out_ptr);
+}
+
+vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
+  return vmp_alloc_aligned(pool, out_ptr, bytes, VMP_STEP_BYTES, stream);
+}
+
+// ---- free ----
+
+// not_live says what an address is that is not the start of a live block.
+static vmp_status not_live(const vmp_pool *pool, const void *ptr, bool in_pool, uint64_t offset) {
+  vmp_found found;
+  if (!in_pool) {
+    return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p lies outside the address space of the pool \"%.64s\"", ptr,
+                    vmp_pool_name(pool));
+  }
+  if (vmp_route_find(pool, offset, &found)) {
+    return vmp_fail(VMP_ERROR_NOT_A_BLOCK,
+                    "%p lies %" PRIu64 " bytes inside a block of %" PRIu64
+                    " bytes; pass the "
+                    "block's own address, 0x%" PRIx64,
+                    ptr, offset - found.offset, found.bytes, vmp_backing_address(pool->backing, found.offset));
+  }
+  if (vmp_space_was_handed(pool, offset) && vmp_route_is_free_start(pool, offset)) {
+    return vmp_fail(VMP_ERROR_DOUBLE_FREE, "%p has been freed already", ptr);
+  }
+  return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p was never handed out by the pool \"%.64s\"", ptr, vmp_pool_name(pool));
+}
+
+// fence_of_free: the freeing stream and every recorded one, each as of now.
+static vmp_fence fence_of_free(vmp_pool *pool, uint64_t offset, uint64_t word, vmp_stream_index index) {
+  vmp_fence fence = vmp_clock_fence(pool->clock, index);
+  pool->seen_streams |= UINT64_C(1) << index;
+  uint64_t recorded = 0;
+  if (vmp_block_has_streams(word)) (void)vmp_offset_map_remove(&pool->streams, offset, &recorded);
+  for (; recorded != 0; recorded &= recorded - 1) {
+    fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(recorded)));
+  }
+  return fence;
+}
+
+// block_bytes: what a live block holds, as its layer says.
+static uint64_t block_bytes(const vmp_pool *pool, uint64_t offset) {
+  vmp_found found = {.bytes = 0};
+  (void)vmp_route_find(pool, offset, &found);
+  return found.bytes;
+}
+
+static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index) {
+  uint64_t offset = 0, word;
+  bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
+  if (!in_pool || vmp_offset_map_find(&pool->blocks, offset) == NULL) return not_live(pool, ptr, in_pool, offset);
+  (void)vmp_offset_map_remove(&pool->blocks, offset, &word);
+  vmp_layer layer = vmp_block_layer(word);
+  uint64_t bytes = block_bytes(pool, offset);
+  vmp_fence fence = fence_of_free(pool, offset, word, index);
+  vmp_route_release(pool, layer, offset, fence);
+  pool->live_bytes[layer] -= bytes;
+  pool->requested_bytes -= bytes - vmp_block_slack(word);
+  pool->frees++;
+  if (pool->over_limit) vmp_limits_shrink(pool);
+  return VMP_OK;
+}
+
+vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  if (ptr == NULL) return VMP_OK;
+  vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
+  vmp_guard_lock(&pool->guard);
+  vmp_status status = free_locked(pool, ptr, index);
+  vmp_guard_unlock(&pool->guard);
+  return status;
+}
+
+// ---- record_use, query ----
+
+static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index index) {
+  uint64_t offset = 0;
+  bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
+  uint64_t *word = in_pool ? vmp_offset_map_find(&pool->blocks, offset) : NULL;
+  if (word == NULL) return not_live(pool, ptr, in_pool, offset);
+  pool->seen_streams |= UINT64_C(1) << index;
+  uint64_t *mask = vmp_offset_map_find(&pool->streams, offset);
+  if (mask != NULL) {
+    *mask |= UINT64_C(1) << index;
+    return VMP_OK;
+  }
+  vmp_status status = vmp_offset_map_promise(&pool->streams);
+  if (status != VMP_OK) return status;
+  vmp_offset_map_add(&pool->streams, offset, UINT64_C(1) << index);
+  *word |= VMP_BLOCK_HAS_STREAMS;
+  return VMP_OK;
+}
+
+vmp_status vmp_record_use(vmp_pool *pool, void *ptr, vmp_stream stream) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
+  vmp_guard_lock(&pool->guard);
+  vmp_status status = record_locked(pool, ptr, index);
+  vmp_guard_unlock(&pool->guard);
+  return status;
+}
+
+vmp_status vmp_stream_retired(vmp_pool *pool, vmp_stream stream) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  return vmp_clock_retire_stream(pool->clock, stream);
+}
+
+static vmp_status query_locked(vmp_pool *pool, const void *ptr, vmp_block_info *out) {
+  uint64_t offset = 0;
+  vmp_found found;
+  bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
+  const uint64_t *word = NULL;
+  if (in_pool && vmp_route_find(pool, offset, &found)) word = vmp_offset_map_find(&pool->blocks, found.offset);
+  if (word == NULL) return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p lies in no live block of the pool", ptr);
+  out->base = (void *)(uintptr_t)vmp_backing_address(pool->backing, found.offset);
+  out->bytes = found.bytes;
+  out->requested_bytes = found.bytes - vmp_block_slack(*word);
+  out->layer = vmp_layer_name(found.layer);
+  return VMP_OK;
+}
+
+vmp_status vmp_block_query(vmp_pool *pool, const void *ptr, vmp_block_info *out_info) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (out_info == NULL || out_info->struct_size < sizeof *out_info) {
+    return vmp_fail(VMP_ERROR_INVALID_VALUE, "vmp_block_info is NULL or not initialised; use VMP_BLOCK_INFO_INIT");
+  }
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  vmp_guard_lock(&pool->guard);
+  vmp_status status = query_locked(pool, ptr, out_info);
+  vmp_guard_unlock(&pool->guard);
+  return status;
+}

@@ -1,0 +1,123 @@
+// check.c: every invariant of the pool and its layers, in one pass. See pool.h.
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "pool/pool.h"
+
+typedef struct block_sums {
+  vmp_pool *pool;
+  vmp_report *report;
+  uint64_t bytes[VMP_NUM_LAYERS], requested, with_streams;
+} block_sums;
+
+static void check_block(void *context, uint64_t offset, uint64_t word) {
+  block_sums *sums = context;
+  vmp_found found;
+  if (!vmp_route_find(sums->pool, offset, &found) || found.offset != offset) {
+    vmp_report_fault(sums->report, "pool: the live block at offset %" PRIu64 " is used in no layer", offset);
+    return;
+  }
+  if (found.layer != vmp_block_layer(word)) {
+    vmp_report_fault(sums->report, "pool: the block at offset %" PRIu64 " is %s's, not %s's", offset,
+                     vmp_layer_name(found.layer), vmp_layer_name(vmp_block_layer(word)));
+    return;
+  }
+  if (vmp_block_slack(word) >= found.bytes) {
+    vmp_report_fault(sums->report, "pool: the block at offset %" PRIu64 " has %" PRIu64 " bytes and as many unused",
+                     offset, found.bytes);
+  }
+  bool recorded = vmp_offset_map_find(&sums->pool->streams, offset) != NULL;
+  if (recorded != vmp_block_has_streams(word)) {
+    vmp_report_fault(sums->report, "pool: the block at offset %" PRIu64 " and the table of recorded streams disagree",
+                     offset);
+  }
+  if (!vmp_space_was_handed(sums->pool, offset)) {
+    vmp_report_fault(sums->report, "pool: the block at offset %" PRIu64 " is not marked as handed out", offset);
+  }
+  sums->bytes[found.layer] += found.bytes;
+  sums->requested += found.bytes - vmp_block_slack(word);
+  sums->with_streams += recorded ? 1 : 0;
+}
+
+static void expect(vmp_report *report, const char *what, uint64_t actual, uint64_t expected) {
+  if (actual == expected) return;
+  vmp_report_fault(report, "pool: %s is %" PRIu64 "; it must be %" PRIu64, what, actual, expected);
+}
+
+static void check_books(vmp_pool *pool, vmp_report *report) {
+  block_sums sums = {.pool = pool, .report = report};
+  vmp_offset_map_walk(&pool->blocks, check_block, &sums);
+  expect(report, "slab_live", pool->live_bytes[VMP_LAYER_SLAB], sums.bytes[VMP_LAYER_SLAB]);
+  expect(report, "mid_live", pool->live_bytes[VMP_LAYER_MID], sums.bytes[VMP_LAYER_MID]);
+  expect(report, "buddy_live", pool->live_bytes[VMP_LAYER_BUDDY], sums.bytes[VMP_LAYER_BUDDY]);
+  expect(report, "requested", pool->requested_bytes, sums.requested);
+  expect(report, "the number of blocks with recorded streams", pool->streams.entries, sums.with_streams);
+  expect(report, "the number of live blocks", pool->blocks.entries, pool->allocs - pool->frees);
+  if (pool->peak_live_bytes < vmp_pool_live_bytes(pool) || pool->peak_requested_bytes < pool->requested_bytes) {
+    vmp_report_fault(report, "pool: a peak is below the current value");
+  }
+}
+
+// check_layers compares the books with what the layers say is used. While a thread is placing a block without the
+// lock, the layers know more than the books.
+static void check_layers(vmp_pool *pool, vmp_report *report) {
+  vmp_mid_stats mid;
+  vmp_buddy_stats buddy;
+  vmp_slab_stats slab = {0};
+  vmp_mid_get_stats(pool->mid, &mid);
+  vmp_buddy_get_stats(pool->buddy, &buddy);
+  if (pool->slab != NULL) vmp_slab_get_stats(pool->slab, &slab);
+  if (pool->placing > 0) return;
+  const uint64_t *live = pool->live_bytes, *unsettled = pool->unsettled_bytes;
+  expect(report, "slab's used bytes", slab.object_bytes, live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB]);
+  expect(report, "mid's used bytes without spans", mid.block_bytes - slab.span_bytes,
+         live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID]);
+  expect(report, "buddy's used bytes", buddy.block_bytes, live[VMP_LAYER_BUDDY] + unsettled[VMP_LAYER_BUDDY]);
+  expect(report, "buddy's bytes in pieces", buddy.piece_bytes, mid.arena_bytes + pool->first_arena_bytes);
+}
+
+static void check_limits(vmp_pool *pool, vmp_report *report) {
+  uint64_t held = vmp_limits_held(pool);
+  if (held > pool->config.hard_limit && !pool->over_limit) {
+    vmp_report_fault(report, "pool: %" PRIu64 " bytes are held, beyond the hard limit of %" PRIu64, held,
+                     pool->config.hard_limit);
+  }
+}
+
+size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
+  size_t before = report->faults;
+  (void)vmp_backing_check(pool->backing, report);
+  (void)vmp_buddy_check(pool->buddy, report);
+  (void)vmp_mid_check(pool->mid, report);
+  if (pool->slab != NULL) (void)vmp_slab_check(pool->slab, report);
+  (void)vmp_offset_map_check(&pool->blocks, "blocks", report);
+  (void)vmp_offset_map_check(&pool->streams, "streams", report);
+  check_books(pool, report);
+  check_layers(pool, report);
+  check_limits(pool, report);
+  return report->faults - before;
+}
+
+// first_sentence keeps the first fault's sentence for the message.
+typedef struct first_sentence {
+  char text[256];
+} first_sentence;
+
+static void keep_first(void *context, const char *sentence) {
+  first_sentence *first = context;
+  if (first->text[0] == '\0') (void)snprintf(first->text, sizeof first->text, "%s", sentence);
+}
+
+vmp_status vmp_pool_check(vmp_pool *pool, size_t *out_faults) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  first_sentence first = {{0}};
+  vmp_report report = {.write = keep_first, .context = &first};
+  vmp_guard_lock(&pool->guard);
+  size_t faults = vmp_check_all(pool, &report);
+  vmp_guard_unlock(&pool->guard);
+  faults += vmp_clock_check(pool->clock, &report);
+  if (out_faults != NULL) *out_faults = faults;
+  if (faults == 0) return VMP_OK;
+  return vmp_fail(VMP_ERROR_CORRUPT, "%zu invariants are broken; the first: %s", faults, first.text);
+}

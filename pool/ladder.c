@@ -1,0 +1,162 @@
+// ladder.c: what is tried before a request fails, in this order. See pool.h; design.md, section 7.
+//
+//     NORMAL   parked in place, spare chunks, new chunks, parked chunks that fit          (backing's claim)
+//     empties  slab's empty spans go back to mid
+//     poll     memory whose work has finished meanwhile; addresses of retired slots
+//     RESIZE   parked chunks of other sizes are given back and smaller ones made          (backing's claim)
+//     space    another reservation, when addresses ran out
+//     wait     the host waits for unfinished work, bounded by the option `wait`
+//     error    with the one true reason (oom.c)
+//
+// Rules: only failures that the next step may cure lead to it; a driver that fails for another reason, or a lost
+// context, is reported as what it is. Nothing here loops without a bound.
+//
+// Memory of other streams: with cross_stream:complete a block whose old work is not known to have finished is held
+// back while other places are tried; the last step waits for it.
+#include <time.h>
+
+#include "pool/pool.h"
+
+#define MAX_HELD 8
+#define MAX_ROUNDS 8
+
+typedef struct ladder {
+  vmp_pool *pool;
+  vmp_plan *plan;
+  uint64_t deadline_us;  // of host waits; monotonic
+  bool waited;           // work was waited for and had not finished in time
+} ladder;
+
+static uint64_t now_us(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+// host_wait waits for a fence without the lock, until the deadline. VMP_OK: it is complete.
+static vmp_status host_wait(ladder *l, vmp_fence fence) {
+  vmp_pool *pool = l->pool;
+  uint64_t now = now_us();
+  if (pool->config.wait == 0 || now >= l->deadline_us) {
+    l->waited = true;
+    return VMP_ERROR_TIMEOUT;
+  }
+  pool->host_waits++;
+  vmp_guard_unlock(&pool->guard);
+  vmp_status status = vmp_clock_wait(pool->clock, fence, l->deadline_us - now);
+  vmp_guard_lock(&pool->guard);
+  if (status == VMP_ERROR_TIMEOUT) l->waited = true;
+  return status;
+}
+
+// usable_now says whether nobody but the stream itself can still touch the block.
+static bool usable_now(ladder *l, const vmp_placed *placed) {
+  vmp_pool *pool = l->pool;
+  vmp_stream_index stream = l->plan->request.stream;
+  if (vmp_fence_is_none(vmp_clock_others(pool->clock, placed->after, stream))) return true;
+  vmp_guard_unlock(&pool->guard);
+  (void)vmp_clock_poll(pool->clock, placed->after);
+  vmp_guard_lock(&pool->guard);
+  return vmp_fence_is_none(vmp_clock_others(pool->clock, placed->after, stream));
+}
+
+static void release_held(ladder *l, const vmp_placed *held, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    vmp_fence fence = vmp_fence_merge(held[i].after, held[i].fence);
+    vmp_route_release(l->pool, l->plan->layer, held[i].offset, fence);
+    l->pool->unsettled_bytes[l->plan->layer] -= held[i].bytes;
+  }
+}
+
+// place asks the layer once; what it gives counts as unsettled from here on.
+static vmp_status place(ladder *l, vmp_placed *out_placed) {
+  l->pool->placing++;
+  vmp_status status = vmp_route_place(l->pool, l->plan, out_placed);
+  l->pool->placing--;
+  if (status == VMP_OK) l->pool->unsettled_bytes[l->plan->layer] += out_placed->bytes;
+  return status;
+}
+
+// place_complete finds a block that needs no wait of the stream. Unsuitable ones are held until the search ends, so
+// that the layer finds others; with `may_wait` the first of them is waited for.
+static vmp_status place_complete(ladder *l, bool may_wait, vmp_placed *out_placed) {
+  vmp_placed held[MAX_HELD];
+  size_t count = 0;
+  vmp_status status = VMP_OK;
+  while (count < MAX_HELD) {
+    status = place(l, out_placed);
+    if (status != VMP_OK) break;
+    if (usable_now(l, out_placed)) {
+      release_held(l, held, count);
+      return VMP_OK;
+    }
+    held[count++] = *out_placed;
+  }
+  if (count == 0) return status;
+  if (may_wait) status = host_wait(l, held[0].after);
+  if (may_wait && status == VMP_OK) {
+    *out_placed = held[0];
+    release_held(l, held + 1, count - 1);
+    return VMP_OK;
+  }
+  release_held(l, held, count);
+  if (status == VMP_OK || status == VMP_ERROR_TIMEOUT) status = VMP_ERROR_OUT_OF_MEMORY;
+  return status;
+}
+
+static vmp_status try_place(ladder *l, vmp_effort effort, bool may_wait, vmp_placed *out_placed) {
+  l->plan->request.effort = effort;
+  if (l->pool->config.cross_stream == VMP_CROSS_STREAM_COMPLETE) return place_complete(l, may_wait, out_placed);
+  return place(l, out_placed);
+}
+
+// ladder_helps: failures that another step may cure.
+static bool ladder_helps(vmp_status status) {
+  switch (status) {
+    case VMP_ERROR_OUT_OF_MEMORY:
+    case VMP_ERROR_LIMIT:
+    case VMP_ERROR_FRAGMENTED:
+    case VMP_ERROR_BUSY:
+    case VMP_ERROR_OUT_OF_ADDRESS_SPACE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// one_round tries everything but waiting.
+static vmp_status one_round(ladder *l, vmp_placed *out_placed) {
+  vmp_pool *pool = l->pool;
+  const vmp_request *request = &l->plan->request;
+  if (pool->slab != NULL) vmp_slab_trim(pool->slab);
+  (void)vmp_backing_poll(pool->backing);
+  vmp_status status = try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
+  if (status != VMP_OK && ladder_helps(status)) status = try_place(l, VMP_EFFORT_RESIZE, false, out_placed);
+  if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE) {
+    status = vmp_space_add(pool, request->bytes, request->alignment);
+    if (status == VMP_OK) status = try_place(l, VMP_EFFORT_RESIZE, false, out_placed);
+  }
+  return status;
+}
+
+vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_placed) {
+  ladder l = {.pool = pool, .plan = plan};
+  vmp_status status = try_place(&l, VMP_EFFORT_NORMAL, false, out_placed);
+  if (status == VMP_OK || !ladder_helps(status)) return status;
+  l.deadline_us = now_us();
+  if (!vmp_add(l.deadline_us, pool->config.wait, &l.deadline_us)) l.deadline_us = UINT64_MAX;
+  for (int i = 0; i < MAX_ROUNDS; i++) {
+    status = one_round(&l, out_placed);
+    if (status == VMP_OK || !ladder_helps(status)) return status;
+    vmp_fence pending = vmp_backing_pending(pool->backing);
+    if (vmp_fence_is_none(pending)) break;
+    vmp_status wait_status = host_wait(&l, pending);
+    if (wait_status == VMP_ERROR_TIMEOUT) break;
+    if (wait_status != VMP_OK) return wait_status;
+  }
+  if (pool->config.cross_stream == VMP_CROSS_STREAM_COMPLETE) {
+    vmp_status last = try_place(&l, VMP_EFFORT_RESIZE, true, out_placed);
+    if (last == VMP_OK || !ladder_helps(last)) return last;
+  }
+  return vmp_oom_fail(pool, plan, status, l.waited);
+}

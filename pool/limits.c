@@ -1,0 +1,72 @@
+// limits.c: giving memory back, and limits that change while the pool runs. See vmpool.h and pool.h.
+#include <inttypes.h>
+
+#include "pool/pool.h"
+
+uint64_t vmp_limits_held(const vmp_pool *pool) {
+  vmp_backing_stats stats;
+  vmp_backing_get_stats(pool->backing, &stats);
+  return stats.mapped_bytes + stats.spare_bytes;
+}
+
+// trim_locked gives back what can be given back. MAY UNLOCK.
+static vmp_status trim_locked(vmp_pool *pool, uint64_t keep_bytes, vmp_backing_trim_report *report) {
+  if (pool->slab != NULL) vmp_slab_trim(pool->slab);
+  (void)vmp_backing_poll(pool->backing);
+  return vmp_backing_trim(pool->backing, keep_bytes, report);
+}
+
+vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *out_report) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (out_report != NULL && out_report->struct_size < sizeof *out_report) {
+    return vmp_fail(VMP_ERROR_INVALID_VALUE, "vmp_trim_report is not initialised; use VMP_TRIM_REPORT_INIT");
+  }
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  vmp_backing_trim_report report = {0};
+  vmp_guard_lock(&pool->guard);
+  vmp_status status = trim_locked(pool, keep_bytes, &report);
+  vmp_guard_unlock(&pool->guard);
+  if (out_report != NULL) {
+    out_report->released_bytes = report.released_bytes;
+    out_report->kept_pending_bytes = report.kept_pending_bytes;
+    out_report->kept_live_bytes = report.kept_live_bytes;
+    out_report->kept_other_bytes = report.kept_other_bytes;
+  }
+  return status;
+}
+
+void vmp_limits_shrink(vmp_pool *pool) {
+  if (vmp_limits_held(pool) > pool->config.hard_limit) {
+    vmp_backing_trim_report report;
+    (void)trim_locked(pool, pool->config.hard_limit, &report);
+  }
+  pool->over_limit = vmp_limits_held(pool) > pool->config.hard_limit;
+}
+
+static vmp_status set_hard_limit(vmp_pool *pool, uint64_t bytes) {
+  pool->config.hard_limit = bytes;
+  vmp_backing_set_limits(pool->backing, bytes, pool->config.soft_limit);
+  pool->over_limit = true;  // until shrink finds that it isn't
+  vmp_limits_shrink(pool);
+  return pool->over_limit ? VMP_PENDING : VMP_OK;
+}
+
+vmp_status vmp_pool_set_limit(vmp_pool *pool, vmp_limit which, uint64_t bytes) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (which != VMP_LIMIT_HARD && which != VMP_LIMIT_SOFT) {
+    return vmp_fail(VMP_ERROR_INVALID_VALUE, "there is no limit number %d; use VMP_LIMIT_HARD or VMP_LIMIT_SOFT",
+                    (int)which);
+  }
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  if (bytes != UINT64_MAX) bytes = vmp_align_down(bytes, pool->device.granule_bytes);
+  vmp_status status = VMP_OK;
+  vmp_guard_lock(&pool->guard);
+  if (which == VMP_LIMIT_HARD) {
+    status = set_hard_limit(pool, bytes);
+  } else {
+    pool->config.soft_limit = bytes;
+    vmp_backing_set_limits(pool->backing, pool->config.hard_limit, bytes);
+  }
+  vmp_guard_unlock(&pool->guard);
+  return status;
+}

@@ -1,0 +1,156 @@
+// oom.c: why a request can't be had: one sentence with the numbers and the one true reason. See pool.h.
+//
+// Owns: the wording, the choice of the reason, the estimate of what can be had instead. Allocates nothing.
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "pool/option_text.h"
+#include "pool/pool.h"
+
+// text: a sentence that grows and is cut at its end.
+typedef struct text {
+  char buffer[sizeof((vmp_error *)NULL)->message];
+  size_t used;
+} text;
+
+static void add(text *t, const char *format, ...) VMP_PRINTF(2, 3);
+static void add(text *t, const char *format, ...) {
+  if (t->used >= sizeof t->buffer) return;
+  va_list args;
+  va_start(args, format);
+  t->used += (size_t)vsnprintf(t->buffer + t->used, sizeof t->buffer - t->used, format, args);
+  va_end(args);
+}
+
+static void add_size(text *t, const char *before, uint64_t bytes) {
+  char size[32];
+  (void)vmp_print_size(bytes, size, sizeof size);
+  add(t, "%s%s", before, size);
+}
+
+// add_request says what was asked for, always with the plain number too.
+static void add_request(text *t, const vmp_plan *plan) {
+  char size[32];
+  (void)vmp_print_size(plan->requested_bytes, size, sizeof size);
+  add(t, "%" PRIu64 " bytes", plan->requested_bytes);
+  if (plan->requested_bytes % 1024 == 0) add(t, " (%s)", size);
+  if (plan->request.alignment > VMP_STEP_BYTES) add_size(t, " aligned to ", plan->request.alignment);
+}
+
+vmp_status vmp_oom_refuse(vmp_pool *pool, const vmp_plan *plan) {
+  uint64_t hard_limit = pool->config.hard_limit;
+  text t = {.used = 0};
+  if (plan->request.bytes > pool->device.total_bytes) {
+    add_request(&t, plan);
+    add_size(&t, " can never be had: the device has ", pool->device.total_bytes);
+    add(&t, " in all");
+    return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "%s", t.buffer);
+  }
+  uint64_t least;  // physical memory comes in granules
+  if (!vmp_align_up(plan->request.bytes, pool->device.granule_bytes, &least) || least > hard_limit) {
+    add_request(&t, plan);
+    add_size(&t, " are beyond the pool's hard limit of ", hard_limit);
+    add(&t, "; raise hard_limit");
+    return vmp_fail(VMP_ERROR_LIMIT, "%s", t.buffer);
+  }
+  return VMP_OK;
+}
+
+typedef struct pending_by_stream {
+  vmp_pool *pool;
+  uint64_t bytes[64];
+} pending_by_stream;
+
+static void see_mapping(void *context, uint64_t offset, uint64_t bytes, const char *state, uint64_t chunk_id,
+                        uint64_t live, vmp_fence fence) {
+  pending_by_stream *pending = context;
+  (void)offset;
+  (void)state;
+  (void)chunk_id;
+  if (live > 0 || vmp_clock_known_complete(pending->pool->clock, fence)) return;
+  for (uint64_t rest = fence.streams; rest != 0; rest &= rest - 1) pending->bytes[vmp_lowest_bit(rest)] += bytes;
+}
+
+// What the pool could use for one more block.
+typedef struct room {
+  vmp_backing_stats backing;
+  uint64_t held_bytes, device_free_bytes;
+  uint64_t largest_bytes;  // largest block to be had now, waits of the stream included
+} room;
+
+static void measure(vmp_pool *pool, uint64_t device_free_bytes, room *out) {
+  vmp_backing_get_stats(pool->backing, &out->backing);
+  out->held_bytes = vmp_limits_held(pool);
+  out->device_free_bytes = device_free_bytes;
+  uint64_t limit = pool->config.hard_limit, can_create = 0;
+  if (pool->config.strategy != VMP_STRATEGY_STATIC && limit > out->held_bytes) {
+    can_create = limit - out->held_bytes;
+    if (can_create > device_free_bytes) can_create = device_free_bytes;
+  }
+  uint64_t usable = out->backing.parked_bytes + out->backing.spare_bytes;
+  if (pool->config.cross_stream == VMP_CROSS_STREAM_COMPLETE) usable -= out->backing.pending_bytes;
+  uint64_t fresh = vmp_align_down(usable + can_create, pool->device.granule_bytes);
+  uint64_t in_place = vmp_stats_largest_free_mapped(pool);
+  out->largest_bytes = fresh > in_place ? fresh : in_place;
+}
+
+// add_reason states the one true reason.
+static void add_reason(text *t, const vmp_pool *pool, const vmp_plan *plan, const room *r, vmp_status status,
+                       bool waited) {
+  uint64_t total = pool->device.total_bytes, bytes = plan->request.bytes;
+  if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE) {
+    add_size(t, "address space ran out: ", r->backing.reserved_bytes);
+    add(t, " are reserved and the driver gave no more");
+  } else if (waited && r->backing.pending_bytes > 0) {
+    add(t, "GPU work that still uses freed memory had not finished after %" PRIu64 " us", pool->config.wait);
+  } else if (status == VMP_ERROR_LIMIT) {
+    add_size(t, "the pool's hard limit is ", pool->config.hard_limit);
+  } else if (pool->config.strategy == VMP_STRATEGY_STATIC) {
+    add_size(t, "a static pool maps nothing after creation; it holds ", r->held_bytes);
+  } else if (status == VMP_ERROR_FRAGMENTED) {
+    add(t, "free memory lies in chunks that live blocks pin");
+  } else if (total > r->held_bytes && total - r->held_bytes > r->device_free_bytes &&
+             total - r->held_bytes - r->device_free_bytes >= bytes) {
+    add_size(t, "others hold ", total - r->held_bytes - r->device_free_bytes);
+    add_size(t, " of the device's ", total);
+  } else {
+    add(t, "the device is full");
+  }
+}
+
+static void add_numbers(text *t, const vmp_pool *pool, const room *r, const pending_by_stream *pending) {
+  add_size(t, "; device free ", r->device_free_bytes);
+  add_size(t, " of ", pool->device.total_bytes);
+  add_size(t, "; live ", vmp_pool_live_bytes(pool));
+  add_size(t, ", parked ", r->backing.parked_bytes);
+  add_size(t, ", spare ", r->backing.spare_bytes);
+  add_size(t, ", pending ", r->backing.pending_bytes);
+  const char *before = " (stream ";
+  for (unsigned i = 0; i < 64; i++) {
+    if (pending->bytes[i] == 0) continue;
+    add(t, "%s#%u: ", before, i);
+    add_size(t, "", pending->bytes[i]);
+    before = ", stream ";
+  }
+  if (before[0] == ',') add(t, ")");
+}
+
+vmp_status vmp_oom_fail(vmp_pool *pool, const vmp_plan *plan, vmp_status status, bool waited) {
+  vmp_guard_unlock(&pool->guard);
+  uint64_t device_free_bytes = vmp_stats_device_free(pool);
+  vmp_guard_lock(&pool->guard);
+  room r;
+  pending_by_stream pending = {.pool = pool};
+  measure(pool, device_free_bytes, &r);
+  vmp_backing_walk_mappings(pool->backing, see_mapping, &pending);
+  if (status == VMP_ERROR_BUSY) status = VMP_ERROR_OUT_OF_MEMORY;  // what is in the way is memory in use
+
+  text t = {.used = 0};
+  add_request(&t, plan);
+  add(&t, " can't be had: ");
+  add_reason(&t, pool, plan, &r, status, waited);
+  add_size(&t, "; largest block possible now ", r.largest_bytes);
+  add_numbers(&t, pool, &r, &pending);
+  return vmp_fail(status, "%s", t.buffer);
+}

@@ -1,0 +1,268 @@
+// pool.c: making and ending a pool. See pool.h and vmpool.h.
+//
+//     options -> driver -> device -> sizes -> guard -> context -> clock -> backing -> addresses -> layers -> memory
+//
+// Each step leaves the structure in a state that `dispose` can take apart, so a failure anywhere undoes what was
+// done, in reverse.
+#include "pool/pool.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "pool/driver_open.h"
+#include "pool/option_text.h"
+#include "vmm/context.h"
+#include "vmm/driver_error.h"
+#include "vmm/memory.h"
+
+int vmp_version(void) { return VMP_VERSION_MAJOR * 1000000 + VMP_VERSION_MINOR * 1000 + VMP_VERSION_PATCH; }
+
+const char *vmp_pool_name(const vmp_pool *pool) { return pool->config.name == NULL ? "" : pool->config.name; }
+
+// ---- create ----
+
+// given_driver: the struct's field, where the caller's version of the struct has it.
+static vmp_driver *given_driver(const vmp_pool_options *options) {
+  size_t end = offsetof(vmp_pool_options, driver) + sizeof options->driver;
+  return options != NULL && options->struct_size >= end ? options->driver : NULL;
+}
+
+static vmp_status open_driver(vmp_pool *pool, vmp_driver *given) {
+  vmp_config *config = &pool->config;
+  if (given == NULL) {
+    vmp_status status = vmp_driver_open_config(&pool->driver, config);
+    pool->owns_driver = status == VMP_OK;
+    return status;
+  }
+  int kind = vmp_driver_kind_of(given);
+  if (config->source[VMP_OPTION_driver] == VMP_SOURCE_CONF && config->driver != kind) {
+    return vmp_fail(VMP_ERROR_CONFIG, "conf: driver differs from the driver in the options, which is %s; leave one out",
+                    vmp_driver_name(given));
+  }
+  config->driver = kind;
+  pool->driver = given;
+  if (vmp_driver_is_forked(given)) {
+    return vmp_fail(VMP_ERROR_FORKED, "the driver was opened by process %d; open one in the process that uses it",
+                    (int)given->owner_process);
+  }
+  return VMP_OK;
+}
+
+// check_peer refuses a peer that can't reach the pool's memory: one such name would make every set-access fail.
+static vmp_status check_peer(vmp_pool *pool, int ordinal) {
+  vmp_device peer;
+  vmp_status status = vmp_device_require_vmm(pool->driver, ordinal, &peer);
+  if (status != VMP_OK) return status;
+  if (ordinal == pool->device.ordinal) {
+    return vmp_fail(VMP_ERROR_CONFIG, "peers names device %d, which is the pool's own", ordinal);
+  }
+  int can = 0;
+  int code = vmp_drv_device_can_access_peer(pool->driver, &can, peer.device, pool->device.device);
+  if (code != VMP_CU_SUCCESS) {
+    return vmp_driver_fail(pool->driver, VMP_CALL_device_can_access_peer, code,
+                           "device %d was to be asked whether it reaches device %d", ordinal, pool->device.ordinal);
+  }
+  if (can == 0) {
+    return vmp_fail(VMP_ERROR_NOT_SUPPORTED, "peers names device %d (%s), which has no path to device %d", ordinal,
+                    peer.name, pool->device.ordinal);
+  }
+  if (peer.granule_bytes > pool->device.granule_bytes) pool->device.granule_bytes = peer.granule_bytes;
+  return VMP_OK;
+}
+
+static vmp_status open_device(vmp_pool *pool) {
+  vmp_config *config = &pool->config;
+  vmp_status status = vmp_device_require_vmm(pool->driver, config->device, &pool->device);
+  for (size_t i = 0; i < config->peers.count && status == VMP_OK; i++)
+    status = check_peer(pool, config->peers.values[i]);
+  if (status == VMP_OK) status = vmp_config_resolve(config, pool->device.granule_bytes, pool->device.total_bytes);
+  if (status == VMP_OK) status = vmp_context_retain(pool->driver, pool->device.device, &pool->context);
+  if (status == VMP_OK) status = vmp_clock_create(&pool->clock, pool->driver, pool->device.ordinal);
+  return status;
+}
+
+static vmp_status open_backing(vmp_pool *pool) {
+  const vmp_config *config = &pool->config;
+  vmp_backing_options options = {
+      .driver = pool->driver,
+      .clock = pool->clock,
+      .device = pool->device.ordinal,
+      .device_handle = pool->device.device,
+      .granule_bytes = pool->device.granule_bytes,
+      .chunk_max_bytes = config->chunk_max,
+      .growth_bytes = config->growth,
+      .hard_limit_bytes = config->hard_limit,
+      .soft_limit_bytes = config->soft_limit,
+      .park_limit = config->park_limit,
+      .complete_only = config->cross_stream == VMP_CROSS_STREAM_COMPLETE,
+      .may_create = true,
+      .peers = config->peers.values,
+      .num_peers = config->peers.count,
+      .hooks = vmp_guard_hooks(&pool->guard),
+  };
+  vmp_status status = vmp_backing_create(&pool->backing, &options);
+  if (status == VMP_OK) pool->ops = vmp_backing_get_ops(pool->backing);
+  return status;
+}
+
+static vmp_status open_layers(vmp_pool *pool) {
+  const vmp_config *config = &pool->config;
+  vmp_mid_supply arenas = vmp_route_mid_supply(pool);
+  vmp_mid_options mid_options = {.arena_bytes = config->arena, .chunk_max_bytes = config->chunk_max};
+  vmp_status status = vmp_mid_create(&pool->mid, &pool->ops, &arenas, &mid_options);
+  if (status != VMP_OK || config->slab_max == 0) return status;
+  vmp_slab_supply spans = vmp_route_slab_supply(pool);
+  vmp_slab_options slab_options = {
+      .max_object_bytes = config->slab_max,
+      .granule_bytes = pool->device.granule_bytes,
+      .random_seed = config->slab_random ? config->seed : 0,
+  };
+  return vmp_slab_create(&pool->slab, &pool->ops, &spans, &slab_options);
+}
+
+// map_initial maps what initial_fraction asks for. VMP_PARTIAL: less was to be had.
+static vmp_status map_initial(vmp_pool *pool) {
+  const vmp_config *config = &pool->config;
+  double share = config->initial_fraction * (double)pool->device.total_bytes;
+  uint64_t wanted = vmp_align_down((uint64_t)share, pool->device.granule_bytes), mapped = 0;
+  if (wanted > config->hard_limit) wanted = config->hard_limit;
+  vmp_status status = wanted == 0 ? VMP_OK : vmp_space_map_initial(pool, wanted, &mapped);
+  if (config->strategy == VMP_STRATEGY_STATIC) vmp_backing_set_may_create(pool->backing, false);
+  if (status != VMP_OK || mapped >= wanted) return status;
+  if (!config->initial_must_fit) return VMP_PARTIAL;
+  char asked[32], got[32];
+  (void)vmp_print_size(wanted, asked, sizeof asked);
+  (void)vmp_print_size(mapped, got, sizeof got);
+  return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "only %s of the initial %s could be mapped, and initial_must_fit is set",
+                  got, asked);
+}
+
+static vmp_status keep_config_text(vmp_pool *pool) {
+  size_t length = vmp_config_print(&pool->config, NULL, 0);
+  pool->config_text = vmp_mem_calloc(length + 1, 1);
+  if (pool->config_text == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the config's text");
+  (void)vmp_config_print(&pool->config, pool->config_text, length + 1);
+  return VMP_OK;
+}
+
+// open_memory makes everything that needs the lock, which backing's calls let go of.
+static vmp_status open_memory(vmp_pool *pool) {
+  vmp_guard_lock(&pool->guard);
+  vmp_status status = vmp_buddy_create(&pool->buddy, &pool->ops);
+  if (status == VMP_OK) status = vmp_space_open(pool);
+  if (status == VMP_OK) status = open_layers(pool);
+  if (status == VMP_OK) status = map_initial(pool);
+  vmp_guard_unlock(&pool->guard);
+  return status;
+}
+
+static vmp_status dispose(vmp_pool *pool);
+
+vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options) {
+  if (out_pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the address of the result is NULL");
+  vmp_pool *pool = vmp_mem_calloc(1, sizeof *pool);
+  if (pool == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for a pool");
+  vmp_status status = vmp_guard_init(&pool->guard);
+  if (status != VMP_OK) {
+    vmp_mem_free(pool);
+    return status;
+  }
+  status = vmp_config_read(&pool->config, NULL, options, vmp_config_environment());
+  if (status == VMP_OK) status = open_driver(pool, given_driver(options));
+  if (status == VMP_OK) status = open_device(pool);
+  if (status == VMP_OK) status = open_backing(pool);
+  if (status == VMP_OK) status = open_memory(pool);
+  vmp_status news = status > 0 ? status : VMP_OK;
+  if (status >= 0) status = keep_config_text(pool);
+  if (status < 0) {
+    vmp_error first = *vmp_last_error();  // taking things apart may fail too: the first cause counts
+    (void)dispose(pool);
+    return vmp_fail_call(first.status, first.driver_code, first.driver_call, "%s", first.message);
+  }
+  *out_pool = pool;
+  return news;
+}
+
+// ---- destroy ----
+
+static void keep_first(vmp_status *first, vmp_status status) {
+  if (*first == VMP_OK && status != VMP_OK) *first = status;
+}
+
+// dispose takes a pool apart, however far it was made; the memory is no longer in use. Returns the first failure.
+static vmp_status dispose(vmp_pool *pool) {
+  vmp_status first = VMP_OK;
+  vmp_slab_destroy(pool->slab);
+  vmp_mid_destroy(pool->mid);
+  vmp_buddy_destroy(pool->buddy);
+  if (pool->backing != NULL) {
+    vmp_lock_hooks hooks = vmp_guard_hooks(&pool->guard);  // they do nothing in a forked child
+    hooks.lock(hooks.self);
+    keep_first(&first, vmp_backing_destroy(pool->backing));
+    hooks.unlock(hooks.self);
+  }
+  vmp_space_close(pool);
+  vmp_clock_destroy(pool->clock);
+  if (pool->context != NULL) keep_first(&first, vmp_context_release(pool->driver, pool->device.device));
+  if (pool->owns_driver) vmp_driver_close(pool->driver);
+  vmp_offset_map_free(&pool->blocks);
+  vmp_offset_map_free(&pool->streams);
+  vmp_config_free(&pool->config);
+  vmp_mem_free(pool->config_text);
+  vmp_guard_destroy(&pool->guard);
+  vmp_mem_free(pool);
+  return first;
+}
+
+static vmp_status fail_busy(const vmp_pool *pool) {
+  return vmp_fail(VMP_ERROR_BUSY,
+                  "%zu live blocks of %" PRIu64 " bytes (%" PRIu64
+                  " requested) are left in the pool "
+                  "\"%.64s\"; free them first, or create it with destroy_releases",
+                  pool->blocks.entries, vmp_pool_live_bytes(pool), pool->requested_bytes, vmp_pool_name(pool));
+}
+
+// last_fence: everything that may still touch the pool's memory.
+static vmp_fence last_fence(vmp_pool *pool) {
+  if (pool->slab != NULL) vmp_slab_trim(pool->slab);
+  vmp_fence fence = vmp_backing_pending(pool->backing);
+  if (pool->blocks.entries == 0) return fence;
+  for (uint64_t rest = pool->seen_streams; rest != 0; rest &= rest - 1) {
+    fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(rest)));
+  }
+  return fence;
+}
+
+// destroy_in_child frees host memory in a forked child. Where another thread of the parent held the lock at the
+// fork, the bookkeeping may be torn, and is left alone.
+static vmp_status destroy_in_child(vmp_pool *pool) {
+  if (vmp_guard_was_free(&pool->guard)) (void)dispose(pool);
+  return VMP_OK;
+}
+
+vmp_status vmp_pool_destroy(vmp_pool *pool) {
+  if (pool == NULL) return VMP_OK;
+  if (vmp_guard_forked(&pool->guard)) return destroy_in_child(pool);
+  vmp_guard_lock(&pool->guard);
+  vmp_status status = VMP_OK;
+  vmp_fence fence = VMP_FENCE_NONE;
+  if (pool->blocks.entries > 0 && !pool->config.destroy_releases) {
+    status = fail_busy(pool);
+  } else {
+    fence = last_fence(pool);
+  }
+  vmp_guard_unlock(&pool->guard);
+  if (status != VMP_OK) return status;
+
+  vmp_status first = vmp_fence_is_none(fence) ? VMP_OK : vmp_clock_wait(pool->clock, fence, UINT64_MAX);
+  vmp_error error = *vmp_last_error();
+  vmp_status disposed = dispose(pool);
+  if (first == VMP_OK) return disposed;
+  return vmp_fail_call(first, error.driver_code, error.driver_call, "%s", error.message);
+}
+
+// ---- small questions ----
+
+const char *vmp_pool_config(const vmp_pool *pool) { return pool == NULL ? "" : pool->config_text; }
+
+vmp_driver *vmp_pool_driver(const vmp_pool *pool) { return pool == NULL ? NULL : pool->driver; }

@@ -1,0 +1,187 @@
+// pool.h: the pool's own structure, and what its files share. Callers use pool/vmpool.h.
+//
+//     pool.c      create and destroy                     stats.c      statistics
+//     alloc.c     alloc, free, record_use, query         check.c      all invariants
+//     route.c     which layer serves a request           snapshot.c   the whole state as JSON
+//     ladder.c    what is tried before out of memory     limits.c     trim, set_limit
+//     oom.c       the message when nothing helped        guard.c      lock and fork mark
+//     space.c     reservations, arenas, initial memory
+//
+// Owns: the layers and how they are wired, the table of live blocks, the counters. Does not own: free space
+// (layers), chunks (backing), streams (clock).
+//
+// Lock: `guard` guards everything below it in the structure, the layers and backing. It is let go of around driver
+// calls: inside backing's claim, reserve, poll, trim (MAY UNLOCK), and here around waits. No other lock is taken
+// while it is held.
+//
+// Invariants
+//   - A live block is in `blocks` (its requested size, its layer) and is used in exactly one layer.
+//   - live_bytes[layer] + unsettled_bytes[layer] = what the layer says is used, for each layer.
+//   - unsettled: placed, but the caller's stream is not ordered behind the old work yet. Not in `blocks`, not in
+//     the counters: a failed order leaves no trace.
+//   - requested_bytes <= sum of live_bytes; peaks >= current values.
+#ifndef VMPOOL_POOL_POOL_H_
+#define VMPOOL_POOL_POOL_H_
+
+#include <stdatomic.h>
+
+#include "pool/buddy.h"
+#include "pool/guard.h"
+#include "pool/mid.h"
+#include "pool/offset_map.h"
+#include "pool/options.h"
+#include "pool/slab.h"
+#include "pool/vmpool.h"
+#include "vmm/align.h"
+#include "vmm/backing.h"
+#include "vmm/clock.h"
+#include "vmm/device.h"
+
+#define VMP_STEP_BYTES UINT64_C(512)
+
+typedef enum vmp_layer { VMP_LAYER_SLAB = 0, VMP_LAYER_MID = 1, VMP_LAYER_BUDDY = 2, VMP_NUM_LAYERS = 3 } vmp_layer;
+
+// vmp_reservation: one piece of address space, with a bit per slot that has ever held a block: it tells a double
+// free from an address that was never handed out.
+typedef struct vmp_reservation {
+  uint64_t offset, bytes;
+  uint64_t *handed;
+} vmp_reservation;
+
+struct vmp_pool {
+  vmp_driver *driver;
+  bool owns_driver;
+  vmp_config config;
+  char *config_text;
+  vmp_device device;
+  vmp_cu_context context;  // the device's primary context, retained
+  vmp_guard guard;
+  vmp_clock *clock;
+  _Atomic uint64_t last_device_free_bytes;
+
+  // From here on guarded by `guard`.
+  vmp_backing *backing;
+  vmp_backing_ops ops;
+  vmp_buddy *buddy;
+  vmp_mid *mid;
+  vmp_slab *slab;  // NULL: slab_max is 0
+  vmp_reservation *reservations;
+  size_t num_reservations;
+  uint64_t first_reserve_bytes;  // what the driver gave at creation
+  bool reserving;                // some thread is adding a reservation
+  vmp_reservation unadded;       // reserved, but buddy had no host memory for it; bytes 0: none
+  uint64_t first_arena_offset, first_arena_bytes;  // taken at creation for initial memory; bytes 0: mid has it
+
+  vmp_offset_map blocks;   // live block -> vmp_block_word
+  vmp_offset_map streams;  // live block -> mask of recorded streams, for the few that have any
+  uint64_t live_bytes[VMP_NUM_LAYERS], unsettled_bytes[VMP_NUM_LAYERS];
+  uint64_t placing;  // threads inside a layer's alloc: the layers may know blocks that nobody counts yet
+  uint64_t requested_bytes, peak_live_bytes, peak_requested_bytes;
+  uint64_t allocs, frees, failed_allocs;
+  uint64_t unfinished_wait_allocs, host_waits;
+  uint64_t seen_streams;  // mask of streams that allocated, freed or recorded a use
+  bool over_limit;  // a lowered hard limit is not reached yet: frees go on shrinking
+};
+
+// ---- blocks: what the value in `blocks` holds ----
+// bits 0-1 layer, bit 2: has recorded streams, bits 8-63 bytes that the block holds beyond the request.
+static inline uint64_t vmp_block_word(vmp_layer layer, uint64_t slack_bytes) {
+  return (uint64_t)layer | slack_bytes << 8;
+}
+static inline vmp_layer vmp_block_layer(uint64_t word) { return (vmp_layer)(word & 3); }
+static inline bool vmp_block_has_streams(uint64_t word) { return (word & 4) != 0; }
+static inline uint64_t vmp_block_slack(uint64_t word) { return word >> 8; }
+#define VMP_BLOCK_HAS_STREAMS UINT64_C(4)
+
+// vmp_pool_name: never NULL.
+const char *vmp_pool_name(const vmp_pool *pool);
+
+// vmp_pool_fail_forked reports VMP_ERROR_FORKED.
+vmp_status vmp_pool_fail_forked(const vmp_pool *pool);
+
+// vmp_pool_live_bytes: over all layers.
+static inline uint64_t vmp_pool_live_bytes(const vmp_pool *pool) {
+  return pool->live_bytes[VMP_LAYER_SLAB] + pool->live_bytes[VMP_LAYER_MID] + pool->live_bytes[VMP_LAYER_BUDDY];
+}
+
+// ---- route.c ----
+// vmp_plan: a request on its way.
+typedef struct vmp_plan {
+  uint64_t requested_bytes;
+  vmp_layer layer;
+  vmp_request request;
+} vmp_plan;
+
+// vmp_route_plan rounds and routes; false when the size can't be rounded (it would wrap).
+bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vmp_plan *out_plan);
+// vmp_route_place places and claims at the plan's layer. MAY UNLOCK. What the layers return.
+vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out_placed);
+// vmp_route_release gives a block of a layer back. Can't fail: the offset is a live (or unsettled) block's.
+void vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence);
+
+// vmp_found: the used block that holds an address, as the layers know it.
+typedef struct vmp_found {
+  vmp_layer layer;
+  uint64_t offset, bytes;
+} vmp_found;
+bool vmp_route_find(const vmp_pool *pool, uint64_t offset, vmp_found *out_found);
+// vmp_route_is_free_start: whether a block could have begun at this address, which no block holds now: an object's
+// start in a span, a multiple of the step elsewhere.
+bool vmp_route_is_free_start(const vmp_pool *pool, uint64_t offset);
+
+// vmp_layer_name: "slab", "mid", "buddy".
+const char *vmp_layer_name(vmp_layer layer);
+
+// The wiring of the layers: supplies whose `self` is the pool.
+vmp_mid_supply vmp_route_mid_supply(vmp_pool *pool);
+vmp_slab_supply vmp_route_slab_supply(vmp_pool *pool);
+
+// ---- space.c ----
+// vmp_space_open makes the first reservation. VMP_ERROR_OUT_OF_ADDRESS_SPACE and what backing returns. MAY UNLOCK.
+vmp_status vmp_space_open(vmp_pool *pool);
+// vmp_space_add reserves more, so that a block of these bytes and alignment fits. MAY UNLOCK.
+vmp_status vmp_space_add(vmp_pool *pool, uint64_t bytes, uint64_t alignment);
+// vmp_space_take_arena and _give_arena are mid's supply.
+vmp_status vmp_space_take_arena(vmp_pool *pool, uint64_t bytes, uint64_t alignment, uint64_t *out_offset,
+                                uint64_t *out_bytes, vmp_fence *out_fence);
+void vmp_space_give_arena(vmp_pool *pool, uint64_t offset, vmp_fence fence);
+// vmp_space_map_initial maps `bytes` ahead, where the first blocks will be placed; *out_mapped says how much came of
+// it. VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_OUT_OF_ADDRESS_SPACE. MAY UNLOCK.
+vmp_status vmp_space_map_initial(vmp_pool *pool, uint64_t bytes, uint64_t *out_mapped);
+// vmp_space_mark_handed notes that a block was handed out; vmp_space_was_handed asks.
+void vmp_space_mark_handed(vmp_pool *pool, uint64_t offset, uint64_t bytes);
+bool vmp_space_was_handed(const vmp_pool *pool, uint64_t offset);
+void vmp_space_close(vmp_pool *pool);
+
+// ---- ladder.c ----
+// vmp_ladder_take places a request, trying everything that may help; the message is set when nothing did. The lock
+// is held before and after, and is let go of in between.
+vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_placed);
+
+// ---- oom.c ----
+// vmp_oom_fail reports why a request can't be had now. `status` is what the last attempt returned; `waited`: work was
+// waited for and had not finished. Lets go of the lock to ask the device.
+vmp_status vmp_oom_fail(vmp_pool *pool, const vmp_plan *plan, vmp_status status, bool waited);
+// vmp_oom_refuse reports a request that is larger than all memory there can ever be; no driver call. VMP_OK: it isn't.
+vmp_status vmp_oom_refuse(vmp_pool *pool, const vmp_plan *plan);
+
+// ---- limits.c ----
+// vmp_limits_shrink brings a pool that is over a lowered limit nearer to it. MAY UNLOCK.
+void vmp_limits_shrink(vmp_pool *pool);
+// vmp_limits_held: physical memory that the pool holds.
+uint64_t vmp_limits_held(const vmp_pool *pool);
+
+// ---- stats.c ----
+// vmp_stats_fill fills in all of `out`, except device_free. The lock is held.
+void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out);
+// vmp_stats_device_free asks the device, without the lock; the last known value where it can't tell.
+uint64_t vmp_stats_device_free(vmp_pool *pool);
+uint64_t vmp_stats_metadata(vmp_pool *pool);
+// vmp_stats_largest_free_mapped: the largest block to be had without a driver call.
+uint64_t vmp_stats_largest_free_mapped(vmp_pool *pool);
+
+// ---- check.c ----
+// vmp_check_all reports every broken invariant of the pool and its layers. The lock is held.
+size_t vmp_check_all(vmp_pool *pool, vmp_report *report);
+
+#endif  // VMPOOL_POOL_POOL_H_

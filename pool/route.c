@@ -1,0 +1,135 @@
+// route.c: which layer serves a request, and the layers behind one door. See pool.h.
+//
+//     bytes <= slab_max, and a class keeps the alignment   slab    (size class)
+//     bytes >= buddy_from                                  buddy   (whole slots)
+//     else                                                 mid     (steps of 512)
+#include <string.h>
+
+#include "pool/pool.h"
+
+const char *vmp_layer_name(vmp_layer layer) {
+  static const char *const names[VMP_NUM_LAYERS] = {"slab", "mid", "buddy"};
+  return names[layer];
+}
+
+bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vmp_plan *out_plan) {
+  vmp_plan plan = {.requested_bytes = bytes, .request.alignment = alignment, .request.effort = VMP_EFFORT_NORMAL};
+  uint64_t class_bytes = 0;
+  if (pool->slab != NULL && bytes <= pool->config.slab_max) {
+    class_bytes = vmp_slab_class_bytes(pool->slab, bytes, alignment);
+  }
+  if (class_bytes != 0) {
+    plan.layer = VMP_LAYER_SLAB;
+    plan.request.bytes = class_bytes;
+  } else if (bytes >= pool->config.buddy_from) {
+    plan.layer = VMP_LAYER_BUDDY;
+    if (!vmp_align_up(bytes, pool->device.granule_bytes, &plan.request.bytes)) return false;
+    if (plan.request.alignment < pool->device.granule_bytes) plan.request.alignment = pool->device.granule_bytes;
+  } else {
+    plan.layer = VMP_LAYER_MID;
+    if (!vmp_align_up(bytes, VMP_MID_STEP_BYTES, &plan.request.bytes)) return false;
+  }
+  *out_plan = plan;
+  return true;
+}
+
+vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out_placed) {
+  switch (plan->layer) {
+    case VMP_LAYER_SLAB:
+      return vmp_slab_alloc(pool->slab, &plan->request, out_placed);
+    case VMP_LAYER_MID:
+      return vmp_mid_alloc(pool->mid, &plan->request, NULL, out_placed);
+    case VMP_LAYER_BUDDY:
+    case VMP_NUM_LAYERS:
+      break;
+  }
+  return vmp_buddy_alloc(pool->buddy, &plan->request, out_placed);
+}
+
+// span_of: the span that holds an offset of a slab block.
+static vmp_span *span_of(const vmp_pool *pool, uint64_t offset) {
+  uint64_t start, bytes;
+  void *owner = NULL;
+  return vmp_mid_find(pool->mid, offset, &start, &bytes, &owner) ? owner : NULL;
+}
+
+void vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence) {
+  if (layer == VMP_LAYER_SLAB) {
+    uint64_t bytes;
+    (void)vmp_slab_free(pool->slab, span_of(pool, offset), offset, fence, &bytes);
+  } else if (layer == VMP_LAYER_MID) {
+    vmp_mid_free(pool->mid, offset, fence);
+  } else {
+    vmp_buddy_free(pool->buddy, offset, fence);
+  }
+}
+
+bool vmp_route_find(const vmp_pool *pool, uint64_t offset, vmp_found *out_found) {
+  vmp_found found;
+  void *owner = NULL;
+  if (vmp_mid_owns(pool->mid, offset)) {
+    if (!vmp_mid_find(pool->mid, offset, &found.offset, &found.bytes, &owner)) return false;
+    found.layer = VMP_LAYER_MID;
+    if (owner != NULL) {
+      found.layer = VMP_LAYER_SLAB;
+      if (!vmp_slab_find(pool->slab, owner, offset, &found.offset, &found.bytes)) return false;
+    }
+    *out_found = found;
+    return true;
+  }
+  bool piece;
+  if (!vmp_buddy_find(pool->buddy, offset, &found.offset, &found.bytes, &piece) || piece) return false;
+  found.layer = VMP_LAYER_BUDDY;
+  *out_found = found;
+  return true;
+}
+
+typedef struct start_search {
+  uint64_t offset;
+  bool found;
+} start_search;
+
+static void see_object(void *context, uint64_t offset, uint64_t bytes, const char *what, vmp_fence fence) {
+  start_search *search = context;
+  (void)bytes;
+  (void)fence;
+  if (offset == search->offset && strcmp(what, "free object") == 0) search->found = true;
+}
+
+bool vmp_route_is_free_start(const vmp_pool *pool, uint64_t offset) {
+  if (offset % VMP_STEP_BYTES != 0) return false;
+  vmp_span *span = vmp_mid_owns(pool->mid, offset) ? span_of(pool, offset) : NULL;
+  if (span == NULL) return true;
+  start_search search = {.offset = offset};
+  vmp_slab_walk_span(pool->slab, span, see_object, &search);
+  return search.found;
+}
+
+// ---- wiring ----
+
+static vmp_status take_arena(void *self, uint64_t bytes, uint64_t alignment, uint64_t *out_offset, uint64_t *out_bytes,
+                             vmp_fence *out_fence) {
+  return vmp_space_take_arena(self, bytes, alignment, out_offset, out_bytes, out_fence);
+}
+
+static void give_arena(void *self, uint64_t offset, vmp_fence fence) { vmp_space_give_arena(self, offset, fence); }
+
+vmp_mid_supply vmp_route_mid_supply(vmp_pool *pool) {
+  vmp_mid_supply supply = {pool, take_arena, give_arena};
+  return supply;
+}
+
+static vmp_status take_span(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
+  vmp_pool *pool = self;
+  return vmp_mid_alloc(pool->mid, request, owner, out_placed);
+}
+
+static void give_span(void *self, uint64_t offset, vmp_fence fence) {
+  vmp_pool *pool = self;
+  vmp_mid_free(pool->mid, offset, fence);
+}
+
+vmp_slab_supply vmp_route_slab_supply(vmp_pool *pool) {
+  vmp_slab_supply supply = {pool, take_span, give_span};
+  return supply;
+}
