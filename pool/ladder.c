@@ -5,6 +5,7 @@
 //     poll     memory whose work has finished meanwhile; addresses of retired slots
 //     RESIZE   parked chunks of other sizes are given back and smaller ones made          (backing's claim)
 //     space    another reservation, when addresses ran out
+//     transit  driver calls that other threads are in: what comes of them may be what is missing
 //     wait     the host waits for unfinished work, bounded by the option `wait`
 //     error    with the one true reason (oom.c)
 //
@@ -18,7 +19,8 @@
 #include "pool/pool.h"
 
 #define MAX_HELD 8
-#define MAX_ROUNDS 8
+#define MAX_WAITS 8      // host waits
+#define MAX_TRANSITS 64  // waits for driver calls of other threads
 
 typedef struct ladder {
   vmp_pool *pool;
@@ -145,14 +147,17 @@ vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_place
   if (status == VMP_OK || !ladder_helps(status)) return status;
   l.deadline_us = now_us();
   if (!vmp_add(l.deadline_us, pool->config.wait, &l.deadline_us)) l.deadline_us = UINT64_MAX;
-  for (int i = 0; i < MAX_ROUNDS; i++) {
-    status = one_round(&l, out_placed);
-    if (status == VMP_OK || !ladder_helps(status)) return status;
+  bool last_round = false;
+  for (int waits = 0, transits = 0;; waits++) {
+    do {
+      status = one_round(&l, out_placed);
+      if (status == VMP_OK || !ladder_helps(status)) return status;
+    } while (transits++ < MAX_TRANSITS && vmp_backing_wait_transit(pool->backing));
     vmp_fence pending = vmp_backing_pending(pool->backing);
-    if (vmp_fence_is_none(pending)) break;
+    if (last_round || vmp_fence_is_none(pending)) break;
     vmp_status wait_status = host_wait(&l, pending);
-    if (wait_status == VMP_ERROR_TIMEOUT) break;
-    if (wait_status != VMP_OK) return wait_status;
+    if (wait_status != VMP_OK && wait_status != VMP_ERROR_TIMEOUT) return wait_status;
+    last_round = wait_status == VMP_ERROR_TIMEOUT || waits + 1 == MAX_WAITS;
   }
   if (pool->config.cross_stream == VMP_CROSS_STREAM_COMPLETE) {
     vmp_status last = try_place(&l, VMP_EFFORT_RESIZE, true, out_placed);

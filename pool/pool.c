@@ -87,7 +87,7 @@ static vmp_status open_backing(vmp_pool *pool) {
       .driver = pool->driver,
       .clock = pool->clock,
       .device = pool->device.ordinal,
-      .device_handle = pool->device.device,
+      .context = pool->context,
       .granule_bytes = pool->device.granule_bytes,
       .chunk_max_bytes = config->chunk_max,
       .growth_bytes = config->growth,
