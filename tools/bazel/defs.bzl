@@ -59,3 +59,11 @@ def vmp_cxx_test(name, deps = [], copts = [], linkopts = [], size = "small", **k
         deps = deps + ["//tests/support:vtest"],
         **kwargs
     )
+
+def vmp_layer(name):
+    """Everything that the package has declared so far, as one target: for queries about the whole folder."""
+    native.filegroup(
+        name = name,
+        srcs = [":" + rule for rule in sorted(native.existing_rules().keys())],
+        visibility = ["//tests/build:__pkg__"],
+    )

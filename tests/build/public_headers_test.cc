@@ -1,0 +1,24 @@
+// public_headers_test.cc: the public headers compile as C++ without a warning, and their initialisers work there.
+#include "gtest/gtest.h"
+#include "pool/vmpool.h"
+#include "pool/vmpool_host.h"
+
+namespace {
+
+TEST(PublicHeaders, InitialisersSetTheSizeAndNothingElse) {
+  vmp_driver_options driver = VMP_DRIVER_OPTIONS_INIT;
+  EXPECT_EQ(driver.struct_size, sizeof(driver));
+  EXPECT_EQ(driver.kind, VMP_DRIVER_DEFAULT);
+  EXPECT_EQ(driver.cuda_library, nullptr);
+  vmp_pool_options pool = VMP_POOL_OPTIONS_INIT;
+  EXPECT_EQ(pool.struct_size, sizeof(pool));
+  vmp_host_work_counts_data counts = VMP_HOST_WORK_COUNTS_INIT;
+  EXPECT_EQ(counts.struct_size, sizeof(counts));
+  EXPECT_EQ(counts.queued, 0u);
+}
+
+TEST(PublicHeaders, TheVersionIsTheHeaders) {
+  EXPECT_EQ(vmp_version(), VMP_VERSION_MAJOR * 1000000 + VMP_VERSION_MINOR * 1000 + VMP_VERSION_PATCH);
+}
+
+}  // namespace
