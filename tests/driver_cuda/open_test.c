@@ -1,6 +1,5 @@
 // open_test.c: each way in which the CUDA driver opens or fails to, each failure with its own status and sentence.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 #include "vmm/driver.h"
 #include "vmm/error.h"
 #include "vmm/memory.h"
+#include "vmpool_cuda_stub.h"
 
 typedef struct rig {
   fake_cuda fake;
@@ -135,19 +135,10 @@ VTEST_F(CudaOpen, StubThatRefusesToInitialise, rig) {
   VEXPECT_STR_EQ(vmp_last_error()->driver_call, "cuInit");
 }
 
-// The toolkit's own stub, where a toolkit is installed.
+// The toolkit's own stub, where the build found one.
 VTEST(CudaOpen, StubOfTheToolkit) {
-  const char *roots[] = {getenv("CUDA_PATH"), getenv("CUDA_HOME"), "/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"};
-  const char *places[] = {"lib64/stubs/libcuda.so", "lib/stubs/libcuda.so",
-                          "targets/x86_64-linux/lib/stubs/libcuda.so"};
-  char path[1024] = "";
-  for (size_t i = 0; i < sizeof roots / sizeof *roots && path[0] == '\0'; i++) {
-    for (size_t j = 0; roots[i] != NULL && j < sizeof places / sizeof *places && path[0] == '\0'; j++) {
-      (void)snprintf(path, sizeof path, "%s/%s", roots[i], places[j]);
-      if (access(path, R_OK) != 0) path[0] = '\0';
-    }
-  }
-  if (path[0] == '\0') VSKIP("no CUDA toolkit with a stub libcuda.so: the real stub was NOT tested");
+  const char *path = VMPOOL_CUDA_STUB;
+  if (access(path, R_OK) != 0) VSKIP("no CUDA toolkit with a stub libcuda.so: the real stub was NOT tested");
   expect_refused(path, VMP_ERROR_STUB_DRIVER, path, "stub library");
   VEXPECT_INT_EQ(vmp_last_error()->driver_code, 34);
   // It carries the name libcuda.so.1: left loaded, it would be found instead of the real driver later.

@@ -69,10 +69,10 @@ system_googletest = repository_rule(
 # ---- CUDA headers ----
 
 _CUDA_BUILD = _LOADS + """
-# cuda.h alone, where there is one; VMPOOL_HAVE_CUDA_H says which. Nothing links libcuda.
+# cuda.h and cudaTypedefs.h alone, where they are; VMPOOL_HAVE_CUDA_H says which. Nothing links libcuda.
 cc_library(
     name = "cuda_headers",
-    hdrs = glob(["include/cuda.h"], allow_empty = True),
+    hdrs = glob(["include/*.h"], allow_empty = True),
     defines = ["VMPOOL_HAVE_CUDA_H={have}"],
     includes = ["include"],
 )
@@ -112,6 +112,9 @@ def _cuda_headers_impl(rctx):
                 stub = prefix + folder + "/libcuda.so"
     if header:
         rctx.symlink(header, "include/cuda.h")
+        typedefs = header.replace("/cuda.h", "/cudaTypedefs.h")  # the prototype of each version of each call
+        if _exists(rctx, typedefs):
+            rctx.symlink(typedefs, "include/cudaTypedefs.h")
     else:
         rctx.file("include/no_cuda_h.txt", "no cuda.h was found\n")
     rctx.file("stub/vmpool_cuda_stub.h", "#define VMPOOL_CUDA_STUB \"%s\"\n" % stub)
@@ -121,7 +124,7 @@ cuda_headers = repository_rule(
     implementation = _cuda_headers_impl,
     environ = ["CUDA_PATH", "CUDA_HOME"],
     local = True,
-    doc = "cuda.h from CUDA_PATH, CUDA_HOME or the usual prefixes, else an empty library.",
+    doc = "cuda.h and cudaTypedefs.h from CUDA_PATH, CUDA_HOME or the usual prefixes, else an empty library.",
 )
 
 # ---- jansson ----
