@@ -24,6 +24,7 @@
 #define VMPOOL_VMM_BACKING_H_
 
 #include "vmm/backing_ops.h"
+#include "vmm/context.h"
 #include "vmm/driver.h"
 #include "vmm/error.h"
 
@@ -43,7 +44,7 @@ typedef struct vmp_backing_options {
   vmp_driver *driver;
   vmp_clock *clock;
   int device;                 // ordinal
-  vmp_cu_device device_handle;
+  vmp_cu_context context;     // the device's primary context, to ask how much memory is free; NULL: don't ask
   uint64_t granule_bytes;
   uint64_t chunk_max_bytes;   // a power of two of granules
   uint64_t growth_bytes;      // growth is rounded up to this where memory is plentiful; 0: exactly what is needed
@@ -88,6 +89,10 @@ uint64_t vmp_backing_map_ahead(vmp_backing *backing, uint64_t offset, uint64_t r
 // whether anything changed. MAY UNLOCK.
 bool vmp_backing_poll(vmp_backing *backing);
 
+// vmp_backing_wait_transit lets go of the lock until a driver call of another thread has been committed; false at once
+// when none is under way. An allocation that failed while memory was in transit tries again after it. MAY UNLOCK.
+bool vmp_backing_wait_transit(vmp_backing *backing);
+
 // vmp_backing_pending returns the merged fence of everything that incomplete work keeps from reuse (parked chunks
 // and retiring slots): what to wait for as the last step before out of memory. None: waiting would not help.
 vmp_fence vmp_backing_pending(const vmp_backing *backing);
@@ -106,14 +111,19 @@ void vmp_backing_set_may_create(vmp_backing *backing, bool may_create);
 typedef struct vmp_backing_stats {
   uint64_t reserved_bytes, reservations;
   uint64_t mapped_bytes, peak_mapped_bytes;  // chunks that have a home
-  uint64_t parked_bytes, pending_bytes;      // pending: parked, fence not known complete
+  uint64_t parked_bytes;
   uint64_t spare_bytes, retiring_bytes, broken_bytes;
   uint64_t chunks, chunks_created, chunks_released, takes, takes_resized, slots_retired;
   uint64_t largest_parked_bytes;
   uint64_t hard_limit_bytes, soft_limit_bytes;
   uint64_t metadata_bytes;
 } vmp_backing_stats;
+// vmp_backing_get_stats: O(1).
 void vmp_backing_get_stats(const vmp_backing *backing, vmp_backing_stats *out);
+// vmp_backing_pending_bytes: parked memory whose work is not known complete. O(parked chunks).
+uint64_t vmp_backing_pending_bytes(const vmp_backing *backing);
+// vmp_backing_reset_peak sets peak_mapped_bytes to mapped_bytes.
+void vmp_backing_reset_peak(vmp_backing *backing);
 
 // Walkers, in address order, for snapshots and maps. `state`: "live", "parked", "retiring", "transit", "broken".
 typedef void (*vmp_reservation_fn)(void *context, uint64_t offset, uint64_t bytes, uint64_t address);

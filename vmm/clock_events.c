@@ -10,21 +10,11 @@
 #include <time.h>
 
 #include "vmm/clock_internal.h"
+#include "vmm/context.h"
 #include "vmm/driver_error.h"
 
 #define POLL_FIRST_NS 20000L
 #define POLL_LONGEST_NS 2000000L
-
-static vmp_status enter(vmp_clock *clock, vmp_cu_context context) {
-  int code = vmp_drv_ctx_push_current(clock->driver, context);
-  if (code == 0) return VMP_OK;
-  return vmp_driver_fail(clock->driver, VMP_CALL_ctx_push_current, code, "the stream's context can't be entered");
-}
-
-static void leave(vmp_clock *clock) {
-  vmp_cu_context popped;
-  (void)vmp_drv_ctx_pop_current(clock->driver, &popped);
-}
 
 // A context that is gone runs no work any more: its events say nothing, and nothing is outstanding.
 static bool context_is_gone(int code) { return code == VMP_CU_DEINITIALIZED || code == VMP_CU_CONTEXT_IS_DESTROYED; }
@@ -110,12 +100,13 @@ static vmp_status query(vmp_clock *clock, clock_entry *entry) {
 }
 
 void clock_drop_entry(vmp_clock *clock, clock_entry *entry) {
+  vmp_context_saved saved;
   clock_unpublish(clock, entry);
   // A context that can't be entered any more has taken its events with it.
-  if (entry->num_marks + entry->num_free > 0 && enter(clock, entry->context) == VMP_OK) {
+  if (entry->num_marks + entry->num_free > 0 && vmp_context_enter(clock->driver, entry->context, &saved) == VMP_OK) {
     for (uint32_t i = 0; i < entry->num_marks; i++) (void)vmp_drv_event_destroy(clock->driver, entry->marks[i].event);
     for (uint32_t i = 0; i < entry->num_free; i++) (void)vmp_drv_event_destroy(clock->driver, entry->free_events[i]);
-    leave(clock);
+    (void)vmp_context_leave(clock->driver, &saved);
   }
   uint32_t lane = entry->lane;
   memset(entry, 0, sizeof *entry);
@@ -125,14 +116,15 @@ void clock_drop_entry(vmp_clock *clock, clock_entry *entry) {
 // settle looks how far one stream is, recording a mark when `need` has none. Under the mutex. A stream that this
 // thread can't record on (another thread's default stream) stays as it is.
 static vmp_status settle(vmp_clock *clock, clock_entry *entry, uint64_t need) {
+  vmp_context_saved saved;
   resolve_context(clock, entry);
-  vmp_status status = enter(clock, entry->context);
+  vmp_status status = vmp_context_enter(clock->driver, entry->context, &saved);
   if (status != VMP_OK) return status;
   if (mark_at_or_after(entry, need) == NULL && !entry->retired && clock_entry_is_mine(entry)) {
     status = record(clock, entry);
   }
   if (status == VMP_OK) status = query(clock, entry);
-  leave(clock);
+  (void)vmp_context_leave(clock->driver, &saved);
   return status;
 }
 
@@ -171,11 +163,12 @@ vmp_status vmp_clock_poll(vmp_clock *clock, vmp_fence fence) {
 
 // synchronize_context waits for everything in the device's context: for streams that have no handle of their own.
 static vmp_status synchronize_context(vmp_clock *clock) {
+  vmp_context_saved saved;
   uint64_t sequence = atomic_load(&clock->sequence);
-  vmp_status status = enter(clock, clock->context);
+  vmp_status status = vmp_context_enter(clock->driver, clock->context, &saved);
   if (status != VMP_OK) return status;
   int code = vmp_drv_ctx_synchronize(clock->driver);
-  leave(clock);
+  (void)vmp_context_leave(clock->driver, &saved);
   atomic_fetch_add(&clock->host_waits, 1);
   if (code != 0 && !context_is_gone(code)) {
     return vmp_driver_fail(clock->driver, VMP_CALL_ctx_synchronize, code, "the device's work can't be waited for");
@@ -252,18 +245,19 @@ static vmp_status order_behind_lane(vmp_clock *clock, vmp_cu_stream stream, vmp_
 }
 
 vmp_status vmp_clock_order(vmp_clock *clock, vmp_cu_stream stream, vmp_fence fence) {
+  vmp_context_saved saved;
   vmp_stream_index self = vmp_clock_stream(clock, stream);
   vmp_fence left = vmp_clock_others(clock, fence, self);
   if (vmp_fence_is_none(left)) return VMP_OK;
   bool host = false;
   (void)pthread_mutex_lock(&clock->mutex);
   // A stream wait needs a current context; the waiting stream's own is as good as any other.
-  vmp_status status = enter(clock, clock->context);
+  vmp_status status = vmp_context_enter(clock->driver, clock->context, &saved);
   if (status == VMP_OK) {
     for (uint64_t streams = left.streams; streams != 0 && status == VMP_OK; streams &= streams - 1) {
       status = order_behind_lane(clock, stream, self, (uint32_t)__builtin_ctzll(streams), left.sequence, &host);
     }
-    leave(clock);
+    (void)vmp_context_leave(clock->driver, &saved);
   }
   (void)pthread_mutex_unlock(&clock->mutex);
   if (status == VMP_OK && host) status = synchronize_context(clock);
@@ -296,6 +290,7 @@ static clock_entry *pick_outstanding(vmp_clock *clock, vmp_fence fence, vmp_cu_e
 
 // synchronize_one blocks until one outstanding mark of the fence is complete (or the whole context is).
 static vmp_status synchronize_one(vmp_clock *clock, vmp_fence fence) {
+  vmp_context_saved saved;
   vmp_cu_event event = NULL;
   bool unmarked = false;
   (void)pthread_mutex_lock(&clock->mutex);
@@ -303,11 +298,11 @@ static vmp_status synchronize_one(vmp_clock *clock, vmp_fence fence) {
   vmp_cu_context context = entry != NULL ? entry->context : NULL;
   (void)pthread_mutex_unlock(&clock->mutex);
   if (entry == NULL) return unmarked ? synchronize_context(clock) : VMP_OK;
-  vmp_status status = enter(clock, context);
+  vmp_status status = vmp_context_enter(clock->driver, context, &saved);
   int code = 0;
   if (status == VMP_OK) {
     code = vmp_drv_event_synchronize(clock->driver, event);
-    leave(clock);
+    (void)vmp_context_leave(clock->driver, &saved);
   }
   atomic_fetch_add(&clock->host_waits, 1);
   (void)pthread_mutex_lock(&clock->mutex);
@@ -368,11 +363,12 @@ static clock_entry *entry_of(vmp_clock *clock, vmp_cu_stream stream) {
 
 // retire_by_waiting is for a stream whose work can't be marked: the host waits for all of it.
 static vmp_status retire_by_waiting(vmp_clock *clock, vmp_cu_stream stream) {
+  vmp_context_saved saved;
   uint64_t sequence = atomic_load(&clock->sequence);
-  vmp_status status = enter(clock, clock->context);
+  vmp_status status = vmp_context_enter(clock->driver, clock->context, &saved);
   if (status != VMP_OK) return status;
   int code = vmp_drv_stream_synchronize(clock->driver, stream);
-  leave(clock);
+  (void)vmp_context_leave(clock->driver, &saved);
   atomic_fetch_add(&clock->host_waits, 1);
   if (code != 0 && !context_is_gone(code)) {
     return vmp_driver_fail(clock->driver, VMP_CALL_stream_synchronize, code, "the retired stream can't be waited for");

@@ -18,6 +18,10 @@ vmp_status vmp_fail_driver(int code, const char *call, const char *format, ...) 
 // vmp_fail_call does the same where the code alone doesn't tell the status: the caller names it.
 vmp_status vmp_fail_call(vmp_status status, int code, const char *call, const char *format, ...) VMP_PRINTF(4, 5);
 
+// vmp_restore_error makes an earlier error the thread's last one again: cleaning up after a failure may fail too, and the
+// caller is told the first cause.
+void vmp_restore_error(const vmp_error *error);
+
 // vmp_status_of_driver_code maps a driver result code (0 gives VMP_OK) without touching the last error.
 vmp_status vmp_status_of_driver_code(int code);
 

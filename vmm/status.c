@@ -33,6 +33,8 @@ const char *vmp_status_sentence(vmp_status status) {
 
 const vmp_error *vmp_last_error(void) { return &last_error; }
 
+void vmp_restore_error(const vmp_error *error) { last_error = *error; }
+
 void vmp_clear_error(void) { memset(&last_error, 0, sizeof last_error); }
 
 static void set_error(vmp_status status, int code, const char *call, const char *format, va_list args) {

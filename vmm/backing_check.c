@@ -1,0 +1,189 @@
+// backing_check.c: the checker, and the walkers for snapshots and maps.
+//
+// The check counts everything twice: once from the slot table, once from the records; the two must agree.
+#include <string.h>
+
+#include "vmm/backing_internal.h"
+#include "vmm/memory.h"
+
+static const char *chunk_word(const chunk *c) {
+  switch ((chunk_state)c->state) {
+    case CHUNK_LIVE:
+      return "live";
+    case CHUNK_PARKED:
+      return "parked";
+    case CHUNK_BROKEN:
+      return "broken";
+    case CHUNK_SPARE:
+    case CHUNK_TRANSIT:
+      break;
+  }
+  return "transit";
+}
+
+static const char *place_word(const place *p) {
+  return p->state == PLACE_RETIRING ? "retiring" : p->state == PLACE_BROKEN ? "broken" : "transit";
+}
+
+void vmp_backing_walk_reservations(const vmp_backing *b, vmp_reservation_fn fn, void *context) {
+  for (size_t i = 0; i < b->num_reservations; i++) {
+    const reservation *r = &b->reservations[i];
+    fn(context, r->first_slot << b->granule_log2, r->bytes, r->address);
+  }
+}
+
+void vmp_backing_walk_mappings(const vmp_backing *b, vmp_mapping_fn fn, void *context) {
+  for (size_t i = 0; i < b->num_reservations; i++) {
+    const reservation *r = &b->reservations[i];
+    uint64_t end = r->first_slot + r->slots, slot = r->first_slot;
+    while ((slot = backing_skip_unmapped(b, slot, end)) < end) {
+      uint32_t word = backing_word(b, slot), id = word & WORD_INDEX;
+      if (word_is_home(word)) {
+        const chunk *c = backing_chunk(b, id);
+        fn(context, c->home << b->granule_log2, chunk_bytes(&b->chunks, c), chunk_word(c), id, c->live, vmp_fence_merge(c->fence, c->moved));
+        slot = c->home + chunk_slots(c);
+      } else {
+        const place *p = backing_place(b, id);
+        fn(context, p->slot << b->granule_log2, p->slots << b->granule_log2, place_word(p), p->chunk, 0, p->fence);
+        slot = p->slot + p->slots;
+      }
+    }
+  }
+}
+
+void vmp_backing_walk_spares(const vmp_backing *b, vmp_spare_fn fn, void *context) {
+  for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
+    for (uint32_t id = b->chunks.spare[order].head; id != 0; id = backing_chunk(b, id)->next) {
+      fn(context, id, b->granule_bytes << order);
+    }
+  }
+}
+
+// What the slot table shows.
+typedef struct tally {
+  uint64_t mapped_slots, retiring_slots, broken_slots, retiring_places, broken_places;
+} tally;
+
+static void check_home(const vmp_backing *b, uint64_t slot, uint32_t id, tally *sum, vmp_report *report) {
+  if (id == 0 || id > b->chunks.records.touched) {
+    vmp_report_fault(report, "backing: slot %llu names chunk %u, which does not exist", (unsigned long long)slot, id);
+    return;
+  }
+  const chunk *c = backing_chunk(b, id);
+  sum->mapped_slots++;
+  if (slot - c->home >= chunk_slots(c)) {
+    vmp_report_fault(report, "backing: slot %llu names chunk %u, whose home is slot %llu", (unsigned long long)slot, id, (unsigned long long)c->home);
+    return;
+  }
+  if (slot != c->home) return;
+  if (c->handle == 0) vmp_report_fault(report, "backing: chunk %u at slot %llu has no handle", id, (unsigned long long)slot);
+  if (c->state == CHUNK_SPARE) vmp_report_fault(report, "backing: chunk %u at slot %llu is called spare", id, (unsigned long long)slot);
+  if ((c->live > 0) != (c->state == CHUNK_LIVE)) {
+    vmp_report_fault(report, "backing: chunk %u has %u live claims in state %s", id, c->live, chunk_word(c));
+  }
+}
+
+static void check_place(const vmp_backing *b, uint64_t slot, uint32_t id, tally *sum, vmp_report *report) {
+  if (id == 0 || id > b->places.touched) {
+    vmp_report_fault(report, "backing: slot %llu names place %u, which does not exist", (unsigned long long)slot, id);
+    return;
+  }
+  const place *p = backing_place(b, id);
+  if (slot - p->slot >= p->slots) {
+    vmp_report_fault(report, "backing: slot %llu names place %u, which lies at slot %llu", (unsigned long long)slot, id, (unsigned long long)p->slot);
+    return;
+  }
+  if (p->state == PLACE_RETIRING) sum->retiring_slots++;
+  if (p->state == PLACE_BROKEN) sum->broken_slots++;
+  if (slot != p->slot) return;
+  uint8_t listed = p->state == PLACE_RETIRING ? 1 : p->state == PLACE_BROKEN ? 2 : 0;
+  if (p->listed != listed) vmp_report_fault(report, "backing: %s place %u is in list %u", place_word(p), id, p->listed);
+  if (p->state == PLACE_RETIRING) sum->retiring_places++;
+  if (p->state == PLACE_BROKEN) sum->broken_places++;
+}
+
+static void check_table(const vmp_backing *b, tally *sum, vmp_report *report) {
+  for (size_t i = 0; i < b->num_reservations; i++) {
+    const reservation *r = &b->reservations[i];
+    uint64_t leaves = (r->slots + LEAF_SLOTS - 1) / LEAF_SLOTS;
+    for (uint64_t leaf = 0; leaf < leaves; leaf++) {
+      for (uint64_t at = 0; r->leaves[leaf] != NULL && at < LEAF_SLOTS; at++) {
+        uint32_t word = r->leaves[leaf][at];
+        uint64_t slot = r->first_slot + leaf * LEAF_SLOTS + at;
+        if (word == 0) continue;
+        if (slot >= r->high_slot) vmp_report_fault(report, "backing: slot %llu is in use above the high slot", (unsigned long long)slot);
+        if (word_is_home(word)) check_home(b, slot, word & WORD_INDEX, sum, report);
+        if (word_is_place(word)) check_place(b, slot, word & WORD_INDEX, sum, report);
+      }
+    }
+  }
+}
+
+// A chunk's home in the table, and the number of places that show it, counted from the records' side.
+static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, vmp_report *report) {
+  uint64_t held = 0, mapped = 0;
+  for (uint32_t id = 1; id <= b->chunks.records.touched; id++) {
+    const chunk *c = backing_chunk(b, id);
+    if (c->handle == 0) {
+      if (c->state == CHUNK_TRANSIT && c->order > 0) held += chunk_bytes(&b->chunks, c);
+      continue;  // a free record, or one whose handle is being created
+    }
+    held += chunk_bytes(&b->chunks, c);
+    bool home = c->state == CHUNK_LIVE || c->state == CHUNK_PARKED || c->state == CHUNK_BROKEN;
+    if (home) mapped += chunk_slots(c);
+    for (uint64_t slot = c->home; home && slot < c->home + chunk_slots(c); slot++) {
+      if (backing_word(b, slot) != (WORD_HOME | id)) {
+        vmp_report_fault(report, "backing: chunk %u lives at slot %llu, which doesn't name it", id, (unsigned long long)slot);
+      }
+    }
+    if (aliases != NULL && c->aliases != aliases[id]) {
+      vmp_report_fault(report, "backing: chunk %u counts %u old places and has %u", id, c->aliases, aliases[id]);
+    }
+  }
+  if (b->transits == 0 && held != b->chunks.held_bytes) {
+    vmp_report_fault(report, "backing: held_bytes is %llu and the chunks have %llu", (unsigned long long)b->chunks.held_bytes, (unsigned long long)held);
+  }
+  return mapped;
+}
+
+static uint32_t *count_aliases(const vmp_backing *b) {
+  uint32_t *aliases = vmp_mem_calloc((size_t)b->chunks.records.touched + 1, sizeof *aliases);
+  if (aliases == NULL) return NULL;
+  for (int list = 0; list < 2; list++) {
+    uint32_t id = list == 0 ? b->retiring.head : b->broken.head;
+    for (uint64_t seen = 0; id != 0 && seen <= b->places.used; id = backing_place(b, id)->next, seen++) {
+      uint32_t owner = backing_place(b, id)->chunk;
+      if (owner <= b->chunks.records.touched) aliases[owner]++;
+    }
+  }
+  return aliases;
+}
+
+static void check_list_sums(const char *name, const place_list *list, uint64_t places, uint64_t slots, vmp_report *report) {
+  if (list->count == places && list->slots == slots) return;
+  vmp_report_fault(report, "backing: the %s list counts %llu places of %llu slots; the table shows %llu of %llu", name,
+                   (unsigned long long)list->count, (unsigned long long)list->slots, (unsigned long long)places, (unsigned long long)slots);
+}
+
+size_t vmp_backing_check(const vmp_backing *b, vmp_report *report) {
+  size_t before = report->faults;
+  tally sum = {0};
+  chunk_store_check(&b->chunks, report);
+  vmp_node_pool_check(&b->places, "places", report);
+  check_table(b, &sum, report);
+  check_list_sums("retiring", &b->retiring, sum.retiring_places, sum.retiring_slots, report);
+  check_list_sums("broken", &b->broken, sum.broken_places, sum.broken_slots, report);
+  // While a removal is under way its places are in no list.
+  uint32_t *aliases = b->transits == 0 ? count_aliases(b) : NULL;
+  uint64_t mapped = check_chunks(b, aliases, report);
+  vmp_mem_free(aliases);
+  if (b->transits == 0 && (mapped != sum.mapped_slots || mapped << b->granule_log2 != b->chunks.mapped_bytes)) {
+    vmp_report_fault(report, "backing: mapped_bytes is %llu, the chunks have %llu slots and the table shows %llu",
+                     (unsigned long long)b->chunks.mapped_bytes, (unsigned long long)mapped, (unsigned long long)sum.mapped_slots);
+  }
+  if (b->chunks.created < b->chunks.released || b->chunks.created - b->chunks.released > b->chunks.count) {
+    vmp_report_fault(report, "backing: %llu chunks were created, %llu released, and %llu exist", (unsigned long long)b->chunks.created,
+                     (unsigned long long)b->chunks.released, (unsigned long long)b->chunks.count);
+  }
+  return report->faults - before;
+}

@@ -1,0 +1,167 @@
+// backing_internal.h: what backing's files share. Private to vmm/backing*.c and their tests.
+//
+//     backing.c         reservations, the slot table, addresses, statistics
+//     backing_layers.c  what the layers ask: cost, run, claim, release, next_change
+//     backing_plan.c    which chunks a claim takes, and from where; changes nothing but records
+//     backing_commit.c  the driver calls of a plan, their undoing, and the commit
+//     backing_retire.c  old and broken mappings: what gives addresses back
+//     backing_release.c trim, and room for other chunk sizes: what gives memory back
+//     backing_ahead.c   mapping ahead of need
+//     backing_end.c     giving everything back
+//     backing_check.c   the checker and the walkers
+//
+// A slot's word is 0 (unmapped), or a tag and an index:
+//     HOME   a chunk that lives here
+//     PLACE  a place: a mapping that is being made (transit), waits to be removed (retiring), or could not be (broken)
+#ifndef VMPOOL_VMM_BACKING_INTERNAL_H_
+#define VMPOOL_VMM_BACKING_INTERNAL_H_
+
+#include "vmm/backing.h"
+#include "vmm/chunk.h"
+
+#define LEAF_SLOTS 1024u
+#define MAX_RESERVATIONS 64u
+#define CHANGE_LOG 64u
+#define WORD_HOME UINT32_C(0x40000000)
+#define WORD_PLACE UINT32_C(0x80000000)
+#define WORD_INDEX UINT32_C(0x3fffffff)
+
+typedef struct reservation {
+  uint64_t address, bytes;
+  uint64_t first_slot, slots;
+  uint64_t high_slot;  // every slot from here on was never mapped
+  uint32_t **leaves;   // (slots + LEAF_SLOTS - 1) / LEAF_SLOTS, each NULL until a slot in it is mapped
+} reservation;
+
+typedef enum place_state { PLACE_TRANSIT = 0, PLACE_RETIRING, PLACE_BROKEN } place_state;
+
+typedef struct place {
+  uint32_t next, prev;  // in the list of retiring or broken places, oldest first
+  uint64_t slot, slots;
+  vmp_fence fence;
+  uint32_t chunk;
+  uint8_t state;   // place_state
+  uint8_t listed;  // 1: in the retiring list, 2: in the broken list
+} place;
+
+typedef struct place_list {
+  uint32_t head, tail;
+  uint64_t count, slots;
+} place_list;
+
+typedef struct change {
+  uint64_t offset, bytes;
+} change;
+
+struct vmp_backing {
+  vmp_backing_options options;
+  int *peers;
+  vmp_cu_access_desc *access;  // the device itself, then the peers
+  size_t num_access;
+  uint64_t granule_bytes;
+  unsigned granule_log2;
+  unsigned chunk_max_order;
+  reservation reservations[MAX_RESERVATIONS];
+  size_t num_reservations;
+  uint64_t next_offset;  // where the next reservation's piece of the offset space may begin
+  chunk_store chunks;
+  vmp_node_pool places;
+  place_list retiring, broken;
+  uint64_t polled_places;   // retiring.count after the last poll: poll again when it has grown much
+  uint64_t transits;        // plans and removals that are between unlock and lock
+  uint64_t change_serial;   // changes logged so far
+  change changes[CHANGE_LOG];
+  uint64_t takes, takes_resized, slots_retired, leaf_bytes;
+};
+
+// ---- backing.c: the slot table ----
+reservation *backing_reservation_of(const vmp_backing *b, uint64_t slot);
+// backing_word: 0 for slots outside every reservation too.
+uint32_t backing_word(const vmp_backing *b, uint64_t slot);
+// backing_has_slot: whether a slot belongs to a reservation.
+static inline bool backing_has_slot(const vmp_backing *b, uint64_t slot) { return backing_reservation_of(b, slot) != NULL; }
+// backing_prepare_slots makes the leaves that a range needs. False: no host memory.
+bool backing_prepare_slots(vmp_backing *b, uint64_t slot, uint64_t slots);
+// backing_set_words writes one word to slots whose leaves exist.
+void backing_set_words(vmp_backing *b, uint64_t slot, uint64_t slots, uint32_t word);
+// backing_skip_unmapped returns the first slot at or after `slot`, at most `end`, that is not unmapped.
+uint64_t backing_skip_unmapped(const vmp_backing *b, uint64_t slot, uint64_t end);
+uint64_t backing_slot_address(const vmp_backing *b, uint64_t slot);
+void backing_log_change(vmp_backing *b, uint64_t slot, uint64_t slots);
+
+static inline bool word_is_home(uint32_t word) { return (word & WORD_HOME) != 0; }
+static inline bool word_is_place(uint32_t word) { return (word & WORD_PLACE) != 0; }
+static inline chunk *backing_chunk(const vmp_backing *b, uint32_t id) { return chunk_at(&b->chunks, id); }
+static inline place *backing_place(const vmp_backing *b, uint32_t id) { return vmp_node_at(&b->places, id); }
+
+void backing_lock(vmp_backing *b);
+void backing_unlock(vmp_backing *b);
+void backing_wake(vmp_backing *b);
+
+void place_list_add(vmp_backing *b, place_list *list, uint32_t id);
+void place_list_remove(vmp_backing *b, place_list *list, uint32_t id);
+
+// ---- backing_plan.c ----
+typedef enum piece_source { PIECE_CREATE = 0, PIECE_SPARE, PIECE_TAKE } piece_source;
+
+typedef struct piece {
+  uint64_t slot;      // new home
+  uint64_t address;   // of its first slot: the table of reservations isn't read without the lock
+  uint64_t old_slot;  // PIECE_TAKE: the home it leaves
+  uint32_t chunk, place;
+  uint8_t source, order;
+  bool made, mapped;
+} piece;
+
+typedef struct plan {
+  piece *pieces;
+  size_t num_pieces, capacity;
+  uint64_t created_bytes;
+} plan;
+
+typedef struct plan_rules {
+  vmp_stream_index stream;
+  vmp_effort effort;
+  uint64_t create_bytes;   // how much may be created at all: limits, device memory, earlier refusals
+  uint64_t soft_bytes;     // ... before parked memory is preferred
+  uint64_t growth_slots;   // round growth up to this; 0 or 1: exact
+  unsigned max_order;      // largest chunk to create
+  bool wait_allowed;       // parked memory of other streams, behind a stream wait
+} plan_rules;
+
+// plan_make covers every unmapped slot of [slot, slot + slots). On success the chosen chunks are in TRANSIT and the
+// slots carry transit places. On failure nothing has changed: FRAGMENTED, OUT_OF_MEMORY, LIMIT,
+// HOST_OUT_OF_MEMORY. *out_short: bytes that were missing.
+vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_rules *rules, plan *out_plan,
+                     uint64_t *out_short);
+// plan_undo_records puts chunks and slots back as they were before plan_make, for pieces that touched no driver.
+void plan_undo_records(vmp_backing *b, plan *p);
+void plan_free(plan *p);
+// backing_free_run_slots: how long the run of parked memory around a parked chunk is (bounded look).
+uint64_t backing_free_run_slots(const vmp_backing *b, const chunk *c);
+
+// ---- backing_commit.c ----
+// plan_execute makes the driver calls of a plan (MAY UNLOCK) and commits it, or undoes it. *out_created: bytes that
+// could be created before a create failed (UINT64_MAX when no create failed).
+vmp_status plan_execute(vmp_backing *b, plan *p, uint64_t *out_created);
+
+// ---- backing_retire.c, backing_release.c ----
+// One mapping that is to be removed: a place's, or a chunk's home.
+typedef struct removal {
+  uint64_t slot, slots, address;
+  uint32_t id;  // place or chunk
+  vmp_cu_handle handle;
+  int code;          // of the unmap
+  int release_code;  // of the release
+} removal;
+
+// backing_unmap_batch makes the unmap calls for a list of mappings and notes their codes. Without the lock.
+#define REMOVAL_BATCH 256u
+void backing_unmap_batch(vmp_backing *b, removal *list, size_t count);
+// backing_release_for makes room for `bytes` by giving complete parked and spare chunks back to the device. MAY
+// UNLOCK. Returns the bytes given back.
+uint64_t backing_release_for(vmp_backing *b, uint64_t bytes);
+// backing_poll_if_crowded polls when retiring places have piled up since the last poll. MAY UNLOCK.
+void backing_poll_if_crowded(vmp_backing *b);
+
+#endif  // VMPOOL_VMM_BACKING_INTERNAL_H_

@@ -1,0 +1,365 @@
+// backing_layers.c: what the layers ask of backing (backing_ops.h): cost, run, claim, release, next_change.
+//
+// The hit path is here: a range that is wholly mapped is claimed and released by counting on its chunks, one step per
+// chunk, without the driver.
+#include "vmm/align.h"
+#include "vmm/backing_internal.h"
+#include "vmm/memory.h"
+
+// Attempts of one claim: with surplus, exact, and then with ever less to create, as refusals teach.
+#define CLAIM_ATTEMPTS 8
+
+static inline uint64_t first_slot(const vmp_backing *b, uint64_t offset) { return offset >> b->granule_log2; }
+static inline uint64_t end_slot(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
+  return ((offset + bytes - 1) >> b->granule_log2) + 1;
+}
+
+static bool chunk_is_usable(const chunk *c) { return c->state == CHUNK_LIVE || c->state == CHUNK_PARKED; }
+
+static vmp_cost op_cost(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream) {
+  const vmp_backing *b = self;
+  vmp_cost cost = {0};
+  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
+  while (slot < end) {
+    uint32_t word = backing_word(b, slot);
+    if (word_is_home(word)) {
+      const chunk *c = backing_chunk(b, word & WORD_INDEX);
+      if (c->state == CHUNK_PARKED) cost.chunks_pinned++;
+      if (!chunk_is_usable(c)) cost.blocked = true;
+      if (!vmp_fence_is_none(c->moved) && !vmp_fence_is_none(vmp_clock_others(b->options.clock, c->moved, stream))) {
+        cost.must_wait = true;
+      }
+      slot = c->home + chunk_slots(c);
+    } else if (word_is_place(word) || !backing_has_slot(b, slot)) {
+      cost.blocked = true;
+      return cost;  // nothing more to learn: the place can't be used
+    } else {
+      uint64_t next = backing_skip_unmapped(b, slot, end);
+      cost.slots_to_map += next - slot;
+      slot = next;
+    }
+  }
+  return cost;
+}
+
+// slot_state tells the state of one slot and where, at most, the same record goes on to.
+static vmp_run_state slot_state(const vmp_backing *b, uint64_t slot, uint64_t end, uint64_t *out_next) {
+  uint32_t word = backing_word(b, slot);
+  if (word_is_home(word)) {
+    const chunk *c = backing_chunk(b, word & WORD_INDEX);
+    *out_next = c->home + chunk_slots(c);
+    return chunk_is_usable(c) ? VMP_RUN_MAPPED : VMP_RUN_BLOCKED;
+  }
+  if (word_is_place(word)) {
+    const place *p = backing_place(b, word & WORD_INDEX);
+    *out_next = p->slot + p->slots;
+    return VMP_RUN_BLOCKED;
+  }
+  if (!backing_has_slot(b, slot)) {
+    *out_next = end;
+    return VMP_RUN_BLOCKED;
+  }
+  *out_next = backing_skip_unmapped(b, slot, end);
+  return VMP_RUN_UNMAPPED;
+}
+
+static vmp_run_state op_run(void *self, uint64_t offset, uint64_t end_offset, uint64_t *out_end) {
+  const vmp_backing *b = self;
+  uint64_t end = end_slot(b, end_offset - 1, 1), next = 0;
+  vmp_run_state state = slot_state(b, first_slot(b, offset), end, &next);
+  while (next < end) {
+    uint64_t after = next;
+    if (!backing_has_slot(b, next) || slot_state(b, next, end, &after) != state) break;
+    next = after;
+  }
+  uint64_t reached = next << b->granule_log2;
+  *out_end = reached < end_offset ? reached : end_offset;
+  return state;
+}
+
+// count_claims adds one claim to every chunk of a mapped range and returns what its user must be ordered behind.
+static vmp_fence count_claims(vmp_backing *b, uint64_t slot, uint64_t end) {
+  vmp_fence after = VMP_FENCE_NONE;
+  while (slot < end) {
+    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    chunk *c = backing_chunk(b, id);
+    if (c->live == 0) chunk_to_live(&b->chunks, id);
+    c->live++;
+    if (!vmp_fence_is_none(c->moved)) {
+      if (vmp_clock_known_complete(b->options.clock, c->moved)) {
+        c->moved = VMP_FENCE_NONE;
+      } else {
+        after = vmp_fence_merge(after, c->moved);
+      }
+    }
+    slot = c->home + chunk_slots(c);
+  }
+  return after;
+}
+
+// The holes of a range when its claim began. Everything else of it was mapped then and has been counted: chunks that
+// come to lie in the holes, by this claim or by another thread that mapped ahead, have not.
+#define INLINE_HOLES 8u
+typedef struct slot_run {
+  uint64_t slot, slots;
+} slot_run;
+
+typedef struct hole_list {
+  slot_run few[INLINE_HOLES];
+  slot_run *many;  // instead of `few` when there are more
+  size_t count;
+} hole_list;
+
+static const slot_run *holes_of(const hole_list *holes) { return holes->many != NULL ? holes->many : holes->few; }
+
+static size_t count_holes(const vmp_backing *b, uint64_t slot, uint64_t end, slot_run *out, size_t capacity) {
+  size_t count = 0;
+  while (slot < end) {
+    uint32_t word = backing_word(b, slot);
+    if (word_is_home(word)) {
+      const chunk *c = backing_chunk(b, word & WORD_INDEX);
+      slot = c->home + chunk_slots(c);
+      continue;
+    }
+    uint64_t next = backing_skip_unmapped(b, slot, end);
+    if (count < capacity) out[count] = (slot_run){slot, next - slot};
+    count++;
+    slot = next;
+  }
+  return count;
+}
+
+static bool find_holes(const vmp_backing *b, uint64_t slot, uint64_t end, hole_list *out) {
+  out->many = NULL;
+  out->count = count_holes(b, slot, end, out->few, INLINE_HOLES);
+  if (out->count <= INLINE_HOLES) return true;
+  out->many = vmp_mem_calloc(out->count, sizeof *out->many);
+  if (out->many == NULL) return false;
+  (void)count_holes(b, slot, end, out->many, out->count);
+  return true;
+}
+
+// uncount_claims takes back one claim from each chunk of a mapped range.
+static void uncount_claims(vmp_backing *b, uint64_t slot, uint64_t end) {
+  while (slot < end) {
+    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    chunk *c = backing_chunk(b, id);
+    if (--c->live == 0) chunk_back_to_parked(&b->chunks, id);
+    slot = c->home + chunk_slots(c);
+  }
+}
+
+// count_mapped counts (or, to undo it, uncounts) the claim on what was mapped when it began.
+static vmp_fence count_mapped(vmp_backing *b, uint64_t slot, uint64_t end, const hole_list *holes, bool undo) {
+  vmp_fence after = VMP_FENCE_NONE;
+  for (size_t i = 0; i <= holes->count; i++) {
+    uint64_t part_end = i < holes->count ? holes_of(holes)[i].slot : end;
+    if (undo) {
+      uncount_claims(b, slot, part_end);
+    } else {
+      after = vmp_fence_merge(after, count_claims(b, slot, part_end));
+    }
+    if (i < holes->count) slot = part_end + holes_of(holes)[i].slots;
+  }
+  return after;
+}
+
+typedef enum range_state { RANGE_MAPPED, RANGE_HOLES, RANGE_BLOCKED } range_state;
+
+static range_state look(const vmp_backing *b, uint64_t slot, uint64_t end) {
+  range_state state = RANGE_MAPPED;
+  while (slot < end) {
+    uint32_t word = backing_word(b, slot);
+    if (word_is_home(word)) {
+      const chunk *c = backing_chunk(b, word & WORD_INDEX);
+      if (!chunk_is_usable(c)) return RANGE_BLOCKED;
+      slot = c->home + chunk_slots(c);
+    } else if (word_is_place(word) || !backing_has_slot(b, slot)) {
+      return RANGE_BLOCKED;
+    } else {
+      state = RANGE_HOLES;
+      slot = backing_skip_unmapped(b, slot, end);
+    }
+  }
+  return state;
+}
+
+// How large a new chunk may be when only `room` bytes can still be created: the closer the end, the smaller, so that the
+// last of the memory is not tied up in chunks that a few small blocks pin.
+static unsigned order_for_room(const vmp_backing *b, uint64_t room_bytes) {
+  uint64_t slots = (room_bytes >> b->granule_log2) / 16;
+  unsigned order = slots <= 1 ? 0 : vmp_log2(slots);
+  return order < b->chunk_max_order ? order : b->chunk_max_order;
+}
+
+// device_room asks the device how much it has left. Unknown reads as plenty: a refused create will tell.
+static uint64_t device_room(vmp_backing *b) {
+  if (b->options.context == NULL) return UINT64_MAX;
+  size_t free_bytes = 0, total = 0;
+  vmp_context_saved saved;
+  if (vmp_context_enter(b->options.driver, b->options.context, &saved) != VMP_OK) return UINT64_MAX;
+  int code = vmp_drv_mem_get_info(b->options.driver, &free_bytes, &total);
+  (void)vmp_context_leave(b->options.driver, &saved);
+  return code == 0 ? free_bytes : UINT64_MAX;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static plan_rules first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort) {
+  plan_rules rules = {.stream = stream, .effort = effort, .wait_allowed = !b->options.complete_only};
+  if (!b->options.may_create) return rules;
+  b->transits++;
+  backing_unlock(b);
+  uint64_t device = device_room(b);
+  backing_lock(b);
+  b->transits--;
+  backing_wake(b);
+  rules.create_bytes = min_u64(chunk_room(&b->chunks, b->chunks.hard_limit_bytes), device);
+  rules.soft_bytes = min_u64(rules.create_bytes, chunk_room(&b->chunks, b->chunks.soft_limit_bytes));
+  double parked_share = b->chunks.mapped_bytes == 0 ? 0 : (double)b->chunks.parked_bytes / (double)b->chunks.mapped_bytes;
+  if (parked_share > b->options.park_limit) rules.soft_bytes = 0;
+  rules.max_order = order_for_room(b, rules.soft_bytes > 0 ? rules.soft_bytes : rules.create_bytes);
+  uint64_t growth = b->options.growth_bytes >> b->granule_log2;
+  if (growth > 1 && (rules.soft_bytes >> b->granule_log2) / 8 > growth) rules.growth_slots = growth;
+  return rules;
+}
+
+// next_rules learns from a failed attempt; false when there is nothing more to try.
+static bool next_rules(plan_rules *rules, vmp_status status, uint64_t created) {
+  bool had_surplus = rules->growth_slots > 1;
+  rules->growth_slots = 0;  // the surplus was optional
+  if (created != UINT64_MAX) {
+    // A create was refused: what could be made before it is what there is.
+    if (created >= rules->create_bytes && !had_surplus) return false;
+    rules->create_bytes = min_u64(rules->create_bytes, created);
+    rules->soft_bytes = min_u64(rules->soft_bytes, created);
+    return true;
+  }
+  return had_surplus && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_DRIVER);
+}
+
+// fill_holes maps every hole of the range, whose mapped part is pinned. MAY UNLOCK.
+static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_stream_index stream, vmp_effort effort) {
+  plan_rules rules = first_rules(b, stream, effort);
+  vmp_status status = VMP_OK;
+  for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
+    range_state state = look(b, slot, end);
+    if (state == RANGE_MAPPED) return VMP_OK;  // meanwhile another thread mapped ahead over the holes
+    if (state == RANGE_BLOCKED) {
+      if (effort < VMP_EFFORT_RESIZE || !vmp_backing_wait_transit(b)) {
+        return vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
+      }
+      continue;
+    }
+    plan p = {0};
+    uint64_t missing = 0;
+    status = plan_make(b, slot, end - slot, &rules, &p, &missing);
+    if (status == VMP_OK) {
+      uint64_t created = UINT64_MAX;
+      status = plan_execute(b, &p, &created);
+      plan_free(&p);
+      if (status == VMP_OK) return VMP_OK;
+      if (!next_rules(&rules, status, created)) return status;
+      continue;
+    }
+    plan_free(&p);
+    if (effort < VMP_EFFORT_RESIZE || !b->options.may_create || missing == 0) return status;
+    uint64_t given = backing_release_for(b, missing);
+    if (given == 0) return status;
+    b->takes_resized++;
+    rules.create_bytes = min_u64(rules.create_bytes + given, chunk_room(&b->chunks, b->chunks.hard_limit_bytes));
+    rules.max_order = b->chunk_max_order;
+    rules.growth_slots = 0;
+  }
+  return status;
+}
+
+static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
+                           vmp_fence *out_after) {
+  vmp_backing *b = self;
+  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
+  range_state state = look(b, slot, end);
+  if (state == RANGE_MAPPED) {
+    *out_after = count_claims(b, slot, end);
+    return VMP_OK;
+  }
+  if (effort == VMP_EFFORT_MAPPED) return vmp_fail(VMP_ERROR_BUSY, "the range is not wholly mapped");
+  if (state == RANGE_BLOCKED) {
+    if (effort < VMP_EFFORT_RESIZE || !vmp_backing_wait_transit(b)) {
+      return vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
+    }
+    return op_claim(self, offset, bytes, stream, effort, out_after);
+  }
+  backing_poll_if_crowded(b);
+  state = look(b, slot, end);
+  if (state == RANGE_BLOCKED) return vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
+  hole_list holes;
+  if (!find_holes(b, slot, end, &holes)) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to plan a claim");
+  // Counting what is mapped keeps it from being taken for the holes.
+  vmp_fence after = count_mapped(b, slot, end, &holes, false);
+  vmp_status status = fill_holes(b, slot, end, stream, effort);
+  if (status == VMP_OK) {
+    for (size_t i = 0; i < holes.count; i++) {
+      const slot_run *hole = &holes_of(&holes)[i];
+      after = vmp_fence_merge(after, count_claims(b, hole->slot, hole->slot + hole->slots));
+    }
+    *out_after = after;
+  } else {
+    (void)count_mapped(b, slot, end, &holes, true);
+  }
+  vmp_mem_free(holes.many);
+  return status;
+}
+
+static void op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
+  vmp_backing *b = self;
+  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
+  while (slot < end) {
+    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    chunk *c = backing_chunk(b, id);
+    bool fresh = vmp_fence_is_none(c->fence) || vmp_clock_known_complete(b->options.clock, c->fence);
+    c->fence = fresh ? fence : vmp_fence_merge(c->fence, fence);
+    if (--c->live == 0) chunk_to_parked(&b->chunks, id);
+    slot = c->home + chunk_slots(c);
+  }
+}
+
+static bool op_next_change(void *self, uint64_t *cursor, uint64_t *out_offset, uint64_t *out_bytes) {
+  const vmp_backing *b = self;
+  if (*cursor == b->change_serial) return false;
+  if (b->change_serial - *cursor > CHANGE_LOG) {
+    *cursor = b->change_serial;
+    *out_offset = 0;
+    *out_bytes = UINT64_MAX;
+    return true;
+  }
+  change c = b->changes[*cursor % CHANGE_LOG];
+  *out_offset = c.offset;
+  *out_bytes = c.bytes;
+  (*cursor)++;
+  return true;
+}
+
+static bool op_known_complete(void *self, vmp_fence fence) {
+  const vmp_backing *b = self;
+  return vmp_clock_known_complete(b->options.clock, fence);
+}
+
+static vmp_fence op_others(void *self, vmp_fence fence, vmp_stream_index stream) {
+  const vmp_backing *b = self;
+  return vmp_clock_others(b->options.clock, fence, stream);
+}
+
+vmp_backing_ops vmp_backing_get_ops(vmp_backing *b) {
+  return (vmp_backing_ops){
+      .self = b,
+      .granule_bytes = b->granule_bytes,
+      .cost = op_cost,
+      .run = op_run,
+      .claim = op_claim,
+      .release = op_release,
+      .next_change = op_next_change,
+      .known_complete = op_known_complete,
+      .others = op_others,
+  };
+}

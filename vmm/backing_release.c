@@ -1,0 +1,163 @@
+// backing_release.c: memory back to the device: trim, and making room for chunks of other sizes.
+//
+// Only idle chunks go: spare ones, and parked ones whose work the host has seen complete and that no retiring place still
+// shows. Nothing here allocates host memory.
+#include "vmm/backing_internal.h"
+#include "vmm/driver_error.h"
+
+static bool can_go(const vmp_backing *b, const chunk *c) {
+  return c->aliases == 0 && vmp_clock_known_complete(b->options.clock, vmp_fence_merge(c->fence, c->moved));
+}
+
+static void start_release(vmp_backing *b, uint32_t id, removal *out) {
+  chunk *c = backing_chunk(b, id);
+  bool mapped = c->state == CHUNK_PARKED;
+  chunk_to_transit(&b->chunks, id);
+  *out = (removal){.slot = mapped ? c->home : UINT64_MAX, .slots = mapped ? chunk_slots(c) : 0, .id = id, .handle = c->handle};
+  if (mapped) {
+    out->address = backing_slot_address(b, c->home);
+    backing_log_change(b, c->home, chunk_slots(c));
+  }
+}
+
+// run_release unmaps and releases a batch of chunks in transit (MAY UNLOCK) and returns the bytes that went back to the
+// device. *first_error: the first failure.
+static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_status *first_error, uint64_t *out_stuck) {
+  b->transits++;
+  backing_unlock(b);
+  size_t mapped = 0;
+  for (size_t i = 0; i < count; i++) {  // spares last
+    if (list[i].slots == 0) continue;
+    removal swap = list[mapped];
+    list[mapped] = list[i];
+    list[i] = swap;
+    mapped++;
+  }
+  backing_unmap_batch(b, list, mapped);
+  for (size_t i = 0; i < count; i++) {
+    vmp_call call = VMP_CALL_mem_unmap;
+    int code = list[i].code;
+    if (code == 0) {
+      call = VMP_CALL_mem_release;
+      code = list[i].release_code = vmp_drv_mem_release(b->options.driver, list[i].handle);
+    }
+    if (code != 0 && *first_error == VMP_OK) {
+      *first_error = vmp_driver_fail(b->options.driver, call, code, "memory was to go back to the device");
+    }
+  }
+  backing_lock(b);
+  b->transits--;
+  uint64_t released = 0;
+  for (size_t i = 0; i < count; i++) {
+    chunk *c = backing_chunk(b, list[i].id);
+    uint64_t bytes = chunk_bytes(&b->chunks, c);
+    if (list[i].code != 0) {  // still mapped, still with access
+      chunk_back_to_parked(&b->chunks, list[i].id);
+      backing_log_change(b, c->home, chunk_slots(c));
+      *out_stuck += bytes;
+      continue;
+    }
+    if (list[i].slots > 0) {
+      backing_set_words(b, c->home, chunk_slots(c), 0);
+      backing_log_change(b, c->home, chunk_slots(c));
+      chunk_unmapped(&b->chunks, list[i].id);
+    }
+    if (list[i].release_code != 0) {
+      chunk_to_spare(&b->chunks, list[i].id);
+      *out_stuck += bytes;
+      continue;
+    }
+    chunk_drop(&b->chunks, list[i].id);
+    b->chunks.released++;
+    released += bytes;
+  }
+  backing_wake(b);
+  return released;
+}
+
+// collect_idle puts up to REMOVAL_BATCH idle chunks in transit until `wanted` bytes are found: spares first, then parked ones,
+// large ones first, each size from the smallest free range on.
+static size_t collect_idle(vmp_backing *b, uint64_t wanted, removal *list) {
+  size_t count = 0;
+  uint64_t found = 0;
+  for (unsigned order = CHUNK_ORDERS; order-- > 0;) {
+    while (count < REMOVAL_BATCH && found < wanted && b->chunks.spare[order].head != 0) {
+      uint32_t id = b->chunks.spare[order].head;
+      if (backing_chunk(b, id)->aliases != 0) break;
+      found += chunk_bytes(&b->chunks, backing_chunk(b, id));
+      start_release(b, id, &list[count++]);
+    }
+  }
+  for (unsigned order = CHUNK_ORDERS; order-- > 0;) {
+    uint32_t next;
+    for (uint32_t id = b->chunks.parked[order].head; id != 0 && count < REMOVAL_BATCH && found < wanted; id = next) {
+      next = backing_chunk(b, id)->next;
+      if (!can_go(b, backing_chunk(b, id))) continue;
+      found += chunk_bytes(&b->chunks, backing_chunk(b, id));
+      start_release(b, id, &list[count++]);
+    }
+  }
+  return count;
+}
+
+vmp_status vmp_backing_trim(vmp_backing *b, uint64_t keep_bytes, vmp_backing_trim_report *out_report) {
+  vmp_status first_error = VMP_OK;
+  uint64_t released = 0, stuck = 0;
+  (void)vmp_backing_poll(b);
+  while (b->chunks.held_bytes > keep_bytes && stuck == 0) {
+    removal list[REMOVAL_BATCH];
+    size_t count = collect_idle(b, b->chunks.held_bytes - keep_bytes, list);
+    if (count == 0) break;
+    released += run_release(b, list, count, &first_error, &stuck);
+  }
+  if (out_report != NULL) {
+    uint64_t pending = 0;
+    for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
+      for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
+        if (!can_go(b, backing_chunk(b, id))) pending += chunk_bytes(&b->chunks, backing_chunk(b, id));
+      }
+    }
+    uint64_t idle = b->chunks.parked_bytes + b->chunks.spare_bytes;
+    out_report->released_bytes = released;
+    out_report->kept_pending_bytes = pending;
+    out_report->kept_other_bytes = idle - pending + b->chunks.broken_bytes;
+    out_report->kept_live_bytes = b->chunks.held_bytes - idle - b->chunks.broken_bytes;
+  }
+  return first_error;
+}
+
+// order_to_release picks the size of the first chunk to give back for `bytes`: the smallest that suffices, else the
+// largest there is.
+static unsigned order_to_release(const vmp_backing *b, uint64_t bytes) {
+  unsigned best = CHUNK_ORDERS;
+  for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
+    bool there = b->chunks.spare[order].head != 0;
+    for (uint32_t id = b->chunks.parked[order].head; id != 0 && !there; id = backing_chunk(b, id)->next) {
+      there = can_go(b, backing_chunk(b, id));
+    }
+    if (!there) continue;
+    best = order;
+    if ((b->granule_bytes << order) >= bytes) break;
+  }
+  return best;
+}
+
+uint64_t backing_release_for(vmp_backing *b, uint64_t bytes) {
+  removal list[REMOVAL_BATCH];
+  size_t count = 0;
+  uint64_t found = 0, stuck = 0;
+  (void)vmp_backing_poll(b);
+  while (found < bytes && count < REMOVAL_BATCH) {
+    unsigned order = order_to_release(b, bytes - found);
+    if (order == CHUNK_ORDERS) break;
+    uint32_t id = b->chunks.spare[order].head;
+    if (id == 0) {
+      id = b->chunks.parked[order].head;
+      while (!can_go(b, backing_chunk(b, id))) id = backing_chunk(b, id)->next;
+    }
+    found += b->granule_bytes << order;
+    start_release(b, id, &list[count++]);
+  }
+  vmp_status ignored = VMP_OK;
+  return count == 0 ? 0 : run_release(b, list, count, &ignored, &stuck);
+}

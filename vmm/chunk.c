@@ -1,0 +1,169 @@
+// chunk.c: see chunk.h.
+#include "vmm/chunk.h"
+
+#include <string.h>
+
+void chunk_store_init(chunk_store *store, uint64_t granule_bytes) {
+  memset(store, 0, sizeof *store);
+  store->granule_bytes = granule_bytes;
+  store->hard_limit_bytes = UINT64_MAX;
+  store->soft_limit_bytes = UINT64_MAX;
+  vmp_node_pool_init(&store->records, sizeof(chunk));
+}
+
+void chunk_store_finish(chunk_store *store) { vmp_node_pool_finish(&store->records); }
+
+uint64_t chunk_room(const chunk_store *store, uint64_t limit_bytes) {
+  return limit_bytes > store->held_bytes ? limit_bytes - store->held_bytes : 0;
+}
+
+uint32_t chunk_new(chunk_store *store, unsigned order) {
+  if (!vmp_node_pool_reserve(&store->records, 1)) return 0;
+  uint32_t id = vmp_node_take(&store->records);
+  chunk *c = chunk_at(store, id);
+  c->order = (uint8_t)order;
+  c->state = CHUNK_TRANSIT;
+  store->held_bytes += chunk_bytes(store, c);
+  store->count++;
+  return id;
+}
+
+void chunk_drop(chunk_store *store, uint32_t id) {
+  store->held_bytes -= chunk_bytes(store, chunk_at(store, id));
+  store->count--;
+  vmp_node_give(&store->records, id);
+}
+
+static void link_after(chunk_store *store, chunk_list *list, uint32_t id, uint32_t prev) {
+  chunk *c = chunk_at(store, id);
+  c->prev = prev;
+  c->next = prev != 0 ? chunk_at(store, prev)->next : list->head;
+  if (prev != 0) chunk_at(store, prev)->next = id; else list->head = id;
+  if (c->next != 0) chunk_at(store, c->next)->prev = id; else list->tail = id;
+  list->count++;
+}
+
+static void unlink_chunk(chunk_store *store, chunk_list *list, uint32_t id) {
+  chunk *c = chunk_at(store, id);
+  if (c->prev != 0) chunk_at(store, c->prev)->next = c->next; else list->head = c->next;
+  if (c->next != 0) chunk_at(store, c->next)->prev = c->prev; else list->tail = c->prev;
+  c->prev = c->next = 0;
+  list->count--;
+}
+
+static void leave_parked(chunk_store *store, uint32_t id) {
+  chunk *c = chunk_at(store, id);
+  unlink_chunk(store, &store->parked[c->order], id);
+  store->parked_bytes -= chunk_bytes(store, c);
+}
+
+void chunk_to_live(chunk_store *store, uint32_t id) {
+  leave_parked(store, id);
+  chunk_at(store, id)->state = CHUNK_LIVE;
+}
+
+void chunk_to_parked(chunk_store *store, uint32_t id) {
+  chunk *c = chunk_at(store, id);
+  c->state = CHUNK_PARKED;
+  c->live = 0;
+  c->stamp = ++store->stamp;
+  link_after(store, &store->parked[c->order], id, store->parked[c->order].tail);
+  store->parked_bytes += chunk_bytes(store, c);
+}
+
+void chunk_back_to_parked(chunk_store *store, uint32_t id) {
+  chunk *c = chunk_at(store, id);
+  chunk_list *list = &store->parked[c->order];
+  uint32_t prev = list->tail;
+  while (prev != 0 && chunk_at(store, prev)->stamp > c->stamp) prev = chunk_at(store, prev)->prev;
+  c->state = CHUNK_PARKED;
+  c->live = 0;
+  link_after(store, list, id, prev);
+  store->parked_bytes += chunk_bytes(store, c);
+}
+
+void chunk_to_transit(chunk_store *store, uint32_t id) {
+  chunk *c = chunk_at(store, id);
+  if (c->state == CHUNK_PARKED) {
+    leave_parked(store, id);
+  } else if (c->state == CHUNK_SPARE) {
+    unlink_chunk(store, &store->spare[c->order], id);
+    store->spare_bytes -= chunk_bytes(store, c);
+  } else if (c->state == CHUNK_BROKEN) {
+    store->broken_bytes -= chunk_bytes(store, c);
+  }
+  c->state = CHUNK_TRANSIT;
+}
+
+void chunk_to_spare(chunk_store *store, uint32_t id) {
+  chunk *c = chunk_at(store, id);
+  c->state = CHUNK_SPARE;
+  c->live = 0;
+  link_after(store, &store->spare[c->order], id, store->spare[c->order].tail);
+  store->spare_bytes += chunk_bytes(store, c);
+}
+
+void chunk_to_broken(chunk_store *store, uint32_t id) {
+  chunk *c = chunk_at(store, id);
+  c->state = CHUNK_BROKEN;
+  store->broken_bytes += chunk_bytes(store, c);
+}
+
+void chunk_mapped(chunk_store *store, uint32_t id, uint64_t home) {
+  chunk *c = chunk_at(store, id);
+  c->home = home;
+  store->mapped_bytes += chunk_bytes(store, c);
+  if (store->mapped_bytes > store->peak_mapped_bytes) store->peak_mapped_bytes = store->mapped_bytes;
+}
+
+void chunk_unmapped(chunk_store *store, uint32_t id) {
+  chunk *c = chunk_at(store, id);
+  c->home = UINT64_MAX;
+  store->mapped_bytes -= chunk_bytes(store, c);
+}
+
+// check_list walks one list and returns the bytes in it.
+static uint64_t check_list(const chunk_store *store, const chunk_list *list, unsigned order, chunk_state state,
+                           const char *name, vmp_report *report) {
+  uint64_t count = 0, stamp = 0;
+  uint32_t prev = 0;
+  for (uint32_t id = list->head; id != 0 && count <= store->count; id = chunk_at(store, id)->next) {
+    const chunk *c = chunk_at(store, id);
+    count++;
+    if (c->state != (uint8_t)state || c->live != 0) {
+      vmp_report_fault(report, "chunk: %u in the %s list is in state %u with %u live claims", id, name, c->state, c->live);
+    }
+    if (c->order != order) vmp_report_fault(report, "chunk: %u of order %u is in the %s list of order %u", id, c->order, name, order);
+    if (c->prev != prev) vmp_report_fault(report, "chunk: %u in the %s list has a wrong backward link", id, name);
+    if (state == CHUNK_PARKED && c->stamp <= stamp) vmp_report_fault(report, "chunk: %u in the parked list is out of order", id);
+    stamp = c->stamp;
+    prev = id;
+  }
+  if (count != list->count || prev != list->tail) {
+    vmp_report_fault(report, "chunk: the %s list of order %u counts %llu and holds %llu", name, order,
+                     (unsigned long long)list->count, (unsigned long long)count);
+  }
+  return (count * store->granule_bytes) << order;
+}
+
+void chunk_store_check(const chunk_store *store, vmp_report *report) {
+  uint64_t parked = 0, spare = 0;
+  for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
+    parked += check_list(store, &store->parked[order], order, CHUNK_PARKED, "parked", report);
+    spare += check_list(store, &store->spare[order], order, CHUNK_SPARE, "spare", report);
+  }
+  if (parked != store->parked_bytes) {
+    vmp_report_fault(report, "chunk: parked_bytes is %llu and the lists hold %llu",
+                     (unsigned long long)store->parked_bytes, (unsigned long long)parked);
+  }
+  if (spare != store->spare_bytes) {
+    vmp_report_fault(report, "chunk: spare_bytes is %llu and the lists hold %llu",
+                     (unsigned long long)store->spare_bytes, (unsigned long long)spare);
+  }
+  if (store->mapped_bytes + store->spare_bytes > store->held_bytes) {
+    vmp_report_fault(report, "chunk: mapped %llu and spare %llu exceed held %llu",
+                     (unsigned long long)store->mapped_bytes, (unsigned long long)store->spare_bytes,
+                     (unsigned long long)store->held_bytes);
+  }
+  vmp_node_pool_check(&store->records, "chunk records", report);
+}

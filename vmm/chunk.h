@@ -1,0 +1,94 @@
+// chunk.h: physical memory as handles of a power of two of granules, and how much of it may be held.
+//
+// Owns: one record per handle, the parked lists and spare lists by size, the byte limits. Does not own places: which
+// slots a chunk is mapped at is backing's business.
+//
+//     order k = 2^k granules            parked[k]  oldest -> ... -> youngest
+//                                       spare[k]   -> ...
+//
+//     state     mapped at home   handed out   in a list
+//     LIVE      yes              yes          no
+//     PARKED    yes              no           parked[order]
+//     SPARE     no               no           spare[order]
+//     TRANSIT   somebody has taken it out of its list and calls the driver, outside the lock
+//     BROKEN    its mapping could not be undone: at home, but never handed out until a retry succeeds
+//
+// Invariants
+//   - held_bytes = sum over all records, TRANSIT ones included, and never exceeds the hard limit by a new chunk.
+//   - a chunk is in a list if and only if it is PARKED or SPARE; live = 0 in every state but LIVE.
+//   - stamps rise along each parked list.
+#ifndef VMPOOL_VMM_CHUNK_H_
+#define VMPOOL_VMM_CHUNK_H_
+
+#include "vmm/clock.h"
+#include "vmm/driver.h"
+#include "vmm/error.h"
+#include "vmm/node_pool.h"
+
+#define CHUNK_ORDERS 32u
+
+typedef enum chunk_state { CHUNK_TRANSIT = 0, CHUNK_LIVE, CHUNK_PARKED, CHUNK_SPARE, CHUNK_BROKEN } chunk_state;
+
+typedef struct chunk {
+  uint32_t next, prev;  // in its list; first, so that a free record's link lies there
+  uint64_t home;        // first slot, while it is mapped
+  vmp_cu_handle handle;
+  vmp_fence fence;   // who may still touch bytes that were released
+  vmp_fence moved;   // who used it at earlier places, when it was moved here
+  uint64_t stamp;    // when it was parked
+  uint32_t live;     // claims that touch it
+  uint32_t aliases;  // retiring places that still show it
+  uint8_t order;
+  uint8_t state;  // chunk_state
+} chunk;
+
+typedef struct chunk_list {
+  uint32_t head, tail;
+  uint64_t count;
+} chunk_list;
+
+typedef struct chunk_store {
+  vmp_node_pool records;
+  uint64_t granule_bytes;
+  chunk_list parked[CHUNK_ORDERS], spare[CHUNK_ORDERS];
+  uint64_t stamp;
+  uint64_t hard_limit_bytes, soft_limit_bytes;
+  uint64_t held_bytes, parked_bytes, spare_bytes, mapped_bytes, peak_mapped_bytes, broken_bytes;
+  uint64_t count, created, released;
+} chunk_store;
+
+static inline chunk *chunk_at(const chunk_store *store, uint32_t id) { return vmp_node_at(&store->records, id); }
+static inline uint64_t chunk_slots(const chunk *c) { return UINT64_C(1) << c->order; }
+static inline uint64_t chunk_bytes(const chunk_store *store, const chunk *c) {
+  return store->granule_bytes << c->order;
+}
+
+void chunk_store_init(chunk_store *store, uint64_t granule_bytes);
+// chunk_store_finish frees the records; handles must have been released.
+void chunk_store_finish(chunk_store *store);
+
+// chunk_room: how many bytes may be created under a limit.
+uint64_t chunk_room(const chunk_store *store, uint64_t limit_bytes);
+
+// chunk_new makes a record in TRANSIT for a handle that is about to be created, and counts its bytes as held, so that
+// two threads can't both pass the limit. 0 when host memory ran out.
+uint32_t chunk_new(chunk_store *store, unsigned order);
+// chunk_drop forgets a record in TRANSIT whose handle was not made, or has been released.
+void chunk_drop(chunk_store *store, uint32_t id);
+
+// State changes. Each takes a chunk in TRANSIT (or LIVE, PARKED where named) to the state in its name.
+void chunk_to_live(chunk_store *store, uint32_t id);      // from PARKED
+void chunk_to_parked(chunk_store *store, uint32_t id);    // from LIVE or TRANSIT, mapped at home; youngest
+void chunk_back_to_parked(chunk_store *store, uint32_t id);  // undo: to its old place in the list, by stamp
+void chunk_to_transit(chunk_store *store, uint32_t id);   // from PARKED or SPARE
+void chunk_to_spare(chunk_store *store, uint32_t id);     // from TRANSIT, mapped nowhere
+void chunk_to_broken(chunk_store *store, uint32_t id);    // from TRANSIT, mapped at home
+
+// chunk_mapped and chunk_unmapped count what has a home.
+void chunk_mapped(chunk_store *store, uint32_t id, uint64_t home);
+void chunk_unmapped(chunk_store *store, uint32_t id);
+
+// chunk_store_check reports every broken invariant of the lists and sums.
+void chunk_store_check(const chunk_store *store, vmp_report *report);
+
+#endif  // VMPOOL_VMM_CHUNK_H_
