@@ -55,6 +55,7 @@ typedef struct vmp_host_options {
   uint32_t immediate_reuse;      // hand the same addresses and handle values out again at once (default: quarantined)
   uint32_t poison_out_params;    // a failing call overwrites its out-parameters instead of leaving them
   uint32_t abort_on_violation;
+  uint32_t touch_fill;           // a write touch overwrites its range with a pattern (default: bytes stay as they are)
   const char *cost_file;         // cost table "name value" lines in microseconds; NULL: the defaults of section B
 } vmp_host_options;
 
@@ -70,7 +71,8 @@ bool vmp_driver_is_host(const vmp_driver *driver);
 
 // ---- work: queued operations that only a model has ----
 
-// vmp_host_touch queues on `stream` a kernel that reads (and, if `write`, overwrites with a pattern) the range.
+// vmp_host_touch queues on `stream` a kernel that reads or, if `write`, writes the range. Its bytes change only with
+// the option `touch_fill`: a trace's blocks would fill the memory of this machine.
 // Nothing is checked when it is called; when it runs, every granule of the range must be mapped with the right,
 // by the same mapping (generation) as at the call, else the touch is bad: counted, reported, and code 700
 // becomes sticky unless `tolerate_bad_touches` was set. Needs no current context: the stream names its own;
@@ -115,6 +117,9 @@ typedef struct vmp_host_counters {
   uint64_t host_waits;            // stream, event and context synchronise calls that had to run work
   double modelled_us;             // the virtual clock: cost table x calls
 } vmp_host_counters;
+
+// vmp_host_deinitialize makes the driver answer like one whose process is being torn down: 4, to every call.
+void vmp_host_deinitialize(vmp_driver *driver);
 
 void vmp_host_get_counters(vmp_driver *driver, vmp_host_counters *out);
 // vmp_host_violation copies the sentence of violation number `index` (from 0; the last 64 are kept) into
