@@ -25,6 +25,10 @@ vtest_case **last_link = &first_case;
 bool seed_known = false;
 uint64_t current_seed = 0;
 
+// The command line without GoogleTest's own flags.
+int option_count = 0;
+char **options = nullptr;
+
 constexpr int kMaxTraces = 16;
 constexpr size_t kTraceBytes = 200;
 struct Trace {
@@ -357,6 +361,14 @@ const char *vtest_traces_dir(void) {
   return dir && *dir ? dir : nullptr;
 }
 
+const char *vtest_option(const char *name) {
+  std::string prefix = std::string("--") + name + "=";
+  for (int i = option_count; i-- > 1;) {
+    if (strncmp(options[i], prefix.c_str(), prefix.size()) == 0) return options[i] + prefix.size();
+  }
+  return nullptr;
+}
+
 const char *vtest_temp_dir(void) {
   for (const char *name : {"TEST_TMPDIR", "TMPDIR"}) {
     const char *dir = getenv(name);
@@ -369,6 +381,8 @@ const char *vtest_temp_dir(void) {
 
 int main(int argc, char **argv) {
   testing::InitGoogleTest(&argc, argv);
+  option_count = argc;
+  options = argv;
   if (!RegisterAll()) return 2;
   return RUN_ALL_TESTS();
 }

@@ -293,6 +293,10 @@ uint64_t vtest_ops(uint64_t default_ops);
 // that needs it: if (!vtest_traces_dir()) VSKIP("VMPOOL_TRACES is not set");
 const char *vtest_traces_dir(void);
 
+// vtest_option returns the value of `--NAME=VALUE` on the test's command line, the last one where there are several, or
+// NULL: for tests that run on more than one driver. Static storage.
+const char *vtest_option(const char *name);
+
 // vtest_temp_dir returns a folder in which a test may write: TEST_TMPDIR, else TMPDIR, else /tmp. Tests of one
 // binary share it. Static storage.
 const char *vtest_temp_dir(void);

@@ -171,6 +171,14 @@ VTEST(VtestSurroundings, OpsAreCappedByTheEnvironment) {
   VEXPECT_UINT_EQ(vtest_ops(100), 100);
 }
 
+// The build runs this test with --shape=square --colour=red --colour=blue.
+VTEST(VtestSurroundings, OptionsComeFromTheCommandLine) {
+  VEXPECT_STR_EQ(vtest_option("shape"), "square");
+  VEXPECT_STR_EQ(vtest_option("colour"), "blue");
+  VEXPECT_NULL(vtest_option("col"));
+  VEXPECT_NULL(vtest_option("size"));
+}
+
 VTEST(VtestSurroundings, TracesAndTempDir) {
   setenv("VMPOOL_TRACES", "", 1);
   VEXPECT_NULL(vtest_traces_dir());
