@@ -41,6 +41,8 @@ struct vmp_fake_backing {
   vmp_status fail_status;
   void (*during)(void *context, uint64_t offset, uint64_t bytes);
   void *during_context;
+  void (*refused)(void *context, uint64_t offset, uint64_t bytes);
+  void *refused_context;
 
   uint64_t completed[VMP_FAKE_STREAMS];
   uint64_t ordered[VMP_FAKE_STREAMS][VMP_FAKE_STREAMS];  // [waiter][behind]
@@ -353,6 +355,7 @@ static vmp_status fake_claim_range(void *self, uint64_t offset, uint64_t bytes, 
   vmp_status status = told_to_fail(fake) ? fake->fail_status : claim_refusal(fake, first, end, effort, &slots);
   if (status != VMP_OK) {
     fake->counts.failed_claims++;
+    if (fake->refused != NULL) fake->refused(fake->refused_context, offset, bytes);
     return vmp_fail(status, "the fake refused a claim of %llu bytes", (unsigned long long)bytes);
   }
   if (!mark_steps(fake, offset, bytes, true)) {
@@ -567,6 +570,12 @@ void vmp_fake_fail_claims(vmp_fake_backing *fake, uint64_t successes, uint64_t f
   fake->fail_successes = successes;
   fake->fail_failures = failures;
   fake->fail_status = status;
+}
+
+void vmp_fake_on_refusal(vmp_fake_backing *fake, void (*fn)(void *context, uint64_t offset, uint64_t bytes),
+                         void *context) {
+  fake->refused = fn;
+  fake->refused_context = context;
 }
 
 void vmp_fake_during_claim(vmp_fake_backing *fake, void (*fn)(void *context, uint64_t offset, uint64_t bytes),

@@ -92,6 +92,9 @@ void vmp_fake_moved(vmp_fake_backing *fake, uint64_t offset, vmp_fence fence);
 void vmp_fake_overflow_log(vmp_fake_backing *fake);
 // vmp_fake_fail_claims: after `successes` more claims, the next `failures` fail with `status` and change nothing.
 void vmp_fake_fail_claims(vmp_fake_backing *fake, uint64_t successes, uint64_t failures, vmp_status status);
+// vmp_fake_on_refusal: `fn` is told of every claim that fails. NULL switches it off.
+void vmp_fake_on_refusal(vmp_fake_backing *fake, void (*fn)(void *context, uint64_t offset, uint64_t bytes),
+                         void *context);
 // vmp_fake_during_claim: `fn` runs in the middle of every claim that maps something, where the lock is not held: the
 // slots to be mapped are blocked then (in transit). It may call into the layer under test. NULL switches it off.
 void vmp_fake_during_claim(vmp_fake_backing *fake, void (*fn)(void *context, uint64_t offset, uint64_t bytes),

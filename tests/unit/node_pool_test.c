@@ -1,0 +1,134 @@
+// node_pool_test.c: nodes that never move, promises, and a check that notices each corruption.
+#include "vmm/node_pool.h"
+
+#include <string.h>
+
+#include "tests/support/faults.h"
+#include "tests/support/vtest.h"
+#include "vmm/memory.h"
+
+typedef struct node {
+  uint64_t a, b;
+} node;
+
+typedef struct rig {
+  vmp_node_pool pool;
+} rig;
+
+static void rig_setup(rig *f) { vmp_node_pool_init(&f->pool, sizeof(node)); }
+static void rig_teardown(rig *f) {
+  vmp_mem_fail_after(0, 0);
+  vmp_node_pool_finish(&f->pool);
+}
+
+static void expect_sound(const vmp_node_pool *pool) {
+  vtest_faults faults = vtest_faults_make();
+  vmp_report report = vtest_faults_report(&faults);
+  vmp_node_pool_check(pool, "nodes", &report);
+  VEXPECT_NO_FAULTS(&faults);
+}
+
+static void expect_fault(const vmp_node_pool *pool, const char *part) {
+  vtest_faults faults = vtest_faults_make();
+  vmp_report report = vtest_faults_report(&faults);
+  vmp_node_pool_check(pool, "nodes", &report);
+  VEXPECT_ONE_FAULT(&faults, part);
+}
+
+VTEST_F(NodePool, EmptyPoolHoldsNoMemory, rig) {
+  VEXPECT_UINT_EQ(vmp_node_pool_bytes(&f->pool), 0);
+  VEXPECT_UINT_EQ(vmp_node_pool_unpromised(&f->pool), 0);
+  expect_sound(&f->pool);
+}
+
+VTEST_F(NodePool, NodesAreZeroedAndNeverZeroTheIndex, rig) {
+  for (uint32_t i = 1; i <= 3000; i++) {
+    VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
+    uint32_t index = vmp_node_take(&f->pool);
+    VASSERT_UINT_EQ(index, i);
+    node *n = vmp_node_at(&f->pool, index);
+    VEXPECT_UINT_EQ(n->a, 0);
+    VEXPECT_UINT_EQ(n->b, 0);
+    n->a = n->b = i;
+  }
+  for (uint32_t i = 1; i <= 3000; i++) VEXPECT_UINT_EQ(((node *)vmp_node_at(&f->pool, i))->b, i);
+  expect_sound(&f->pool);
+}
+
+// 256 nodes in the first block (one of them is "none"), 512 in the next.
+VTEST_F(NodePool, GrowsByDoublingBlocks, rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
+  VEXPECT_UINT_EQ(f->pool.capacity, 255);
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 256));
+  VEXPECT_UINT_EQ(f->pool.capacity, 767);
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 768));
+  VEXPECT_UINT_EQ(f->pool.capacity, 1791);
+}
+
+VTEST_F(NodePool, NodesStayWhereTheyAre, rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
+  node *first = vmp_node_at(&f->pool, vmp_node_take(&f->pool));
+  first->a = 77;
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 100000));
+  VEXPECT_PTR_EQ(vmp_node_at(&f->pool, 1), first);
+  VEXPECT_UINT_EQ(first->a, 77);
+}
+
+VTEST_F(NodePool, GivenNodesComeBackLastFirstAndZeroed, rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 3));
+  uint32_t a = vmp_node_take(&f->pool), b = vmp_node_take(&f->pool);
+  memset(vmp_node_at(&f->pool, b), 0xff, sizeof(node));
+  vmp_node_give(&f->pool, a);
+  vmp_node_give(&f->pool, b);
+  expect_sound(&f->pool);
+  VEXPECT_UINT_EQ(vmp_node_take(&f->pool), b);
+  VEXPECT_BYTES_FILLED(vmp_node_at(&f->pool, b), 0, sizeof(node));
+  VEXPECT_UINT_EQ(vmp_node_take(&f->pool), a);
+  expect_sound(&f->pool);
+}
+
+VTEST_F(NodePool, PromisedNodesAreNotGivenToOthers, rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 255));
+  f->pool.promised = 255;
+  VEXPECT_UINT_EQ(vmp_node_pool_unpromised(&f->pool), 0);
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
+  VEXPECT_UINT_EQ(f->pool.capacity, 767);
+  expect_sound(&f->pool);
+  f->pool.promised = 0;
+}
+
+VTEST_F(NodePool, FailedReserveChangesNothing, rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 255));
+  vmp_mem_fail_after(0, 1);
+  VEXPECT_FALSE(vmp_node_pool_reserve(&f->pool, 256));
+  VEXPECT_UINT_EQ(vmp_mem_failures(), 1);
+  VEXPECT_UINT_EQ(f->pool.capacity, 255);
+  VEXPECT_TRUE(vmp_node_pool_reserve(&f->pool, 255));
+  VEXPECT_TRUE(vmp_node_pool_reserve(&f->pool, 256));
+}
+
+VTEST_F(NodePool, CheckNoticesTooManyPromises, rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
+  f->pool.promised = 256;
+  expect_fault(&f->pool, "0 nodes are used and 256 promised, but only 255 exist");
+}
+
+VTEST_F(NodePool, CheckNoticesAWrongCount, rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
+  (void)vmp_node_take(&f->pool);
+  f->pool.used = 2;
+  expect_fault(&f->pool, "2 nodes are used and 1 were touched of 255");
+}
+
+VTEST_F(NodePool, CheckNoticesALostNodeAndACycle, rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 2));
+  uint32_t a = vmp_node_take(&f->pool), b = vmp_node_take(&f->pool);
+  vmp_node_give(&f->pool, a);
+  vmp_node_give(&f->pool, b);
+  uint32_t head = f->pool.free_list;
+  f->pool.free_list = a;
+  expect_fault(&f->pool, "the free list doesn't hold exactly the 2 unused nodes");
+  f->pool.free_list = head;
+  memcpy(vmp_node_at(&f->pool, a), &b, sizeof b);  // b -> a -> b ...
+  expect_fault(&f->pool, "the free list doesn't hold exactly the 2 unused nodes");
+}
