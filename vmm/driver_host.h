@@ -38,6 +38,9 @@ typedef struct vmp_host_device {
   uint32_t no_vmm;             // attribute 102 reads 0 and every VMM call gives 801
   uint32_t no_peers;           // this device can reach no other
   uint64_t foreign_bytes;      // memory that "another process" holds from the start
+  uint64_t max_handle_bytes;   // a larger cuMemCreate gives 2; 0: no limit
+  uint32_t unreachable;        // bit d: this device can't reach device d (nor d this one)
+  uint32_t no_posix_fd;        // attribute 103 reads 0 and a handle with a file descriptor gives 801
 } vmp_host_device;
 
 typedef struct vmp_host_options {

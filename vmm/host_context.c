@@ -17,7 +17,8 @@
 bool vmp_host_valid_device(const vmp_host *host, int device) { return device >= 0 && device < host->num_devices; }
 
 bool vmp_host_can_reach(const vmp_host *host, int device, int resident) {
-  return device == resident || (host->devices[device].peers && host->devices[resident].peers);
+  return device == resident || (((host->devices[device].reachable >> resident) & 1u) != 0 &&
+                                ((host->devices[resident].reachable >> device) & 1u) != 0);
 }
 
 // ---- init, errors ----

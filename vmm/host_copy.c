@@ -22,8 +22,8 @@ static bool move(vmp_host *host, uint64_t ptr, uint64_t bytes, void *dst, const 
     uint64_t offset = ptr + done - mapping->base;
     uint64_t part = mapping->bytes - offset < bytes - done ? mapping->bytes - offset : bytes - done;
     vmp_host_handle *handle = &host->handles[mapping->handle];
-    bool moved = dst != NULL ? vmp_host_read(host, handle, offset, (unsigned char *)dst + done, part, out_fresh)
-                             : vmp_host_write(host, handle, offset, (const unsigned char *)src + done, part);
+    bool moved = dst != NULL ? vmp_host_data_read(host, handle, offset, (unsigned char *)dst + done, part, out_fresh)
+                             : vmp_host_data_write(host, handle, offset, (const unsigned char *)src + done, part);
     if (!moved) return false;
     done += part;
   }
@@ -36,7 +36,7 @@ static bool fill(vmp_host *host, uint64_t ptr, uint64_t bytes, unsigned char val
     const vmp_host_mapping *mapping = vmp_host_mapping_at(host, reservation, ptr);
     uint64_t offset = ptr - mapping->base;
     uint64_t part = mapping->bytes - offset < bytes ? mapping->bytes - offset : bytes;
-    if (!vmp_host_fill(host, &host->handles[mapping->handle], offset, value, part)) return false;
+    if (!vmp_host_data_fill(host, &host->handles[mapping->handle], offset, value, part)) return false;
     ptr += part;
     bytes -= part;
   }

@@ -57,8 +57,8 @@ static void poison(const vmp_host_handle *handle, uint64_t offset, unsigned char
   for (uint64_t i = 0; i < bytes; i++) dst[i] = (unsigned char)(pattern >> (8 * ((offset + i) & 7)));
 }
 
-bool vmp_host_read(vmp_host *host, const vmp_host_handle *handle, uint64_t offset, void *dst, uint64_t bytes,
-                   bool *out_fresh) {
+bool vmp_host_data_read(vmp_host *host, const vmp_host_handle *handle, uint64_t offset, void *dst, uint64_t bytes,
+                        bool *out_fresh) {
   unsigned char *to = dst;
   uint64_t at = handle->offset + offset;
   uint64_t end = at + bytes;
@@ -100,12 +100,12 @@ static bool prepare_ends(vmp_host *host, vmp_host_handle *handle, uint64_t offse
   return prepared;
 }
 
-bool vmp_host_write(vmp_host *host, vmp_host_handle *handle, uint64_t offset, const void *src, uint64_t bytes) {
+bool vmp_host_data_write(vmp_host *host, vmp_host_handle *handle, uint64_t offset, const void *src, uint64_t bytes) {
   if (bytes == 0) return true;
   return prepare_ends(host, handle, offset, bytes) && write_file(host, handle->offset + offset, src, bytes);
 }
 
-bool vmp_host_fill(vmp_host *host, vmp_host_handle *handle, uint64_t offset, unsigned char value, uint64_t bytes) {
+bool vmp_host_data_fill(vmp_host *host, vmp_host_handle *handle, uint64_t offset, unsigned char value, uint64_t bytes) {
   if (bytes == 0) return true;
   if (!prepare_ends(host, handle, offset, bytes)) return false;
   unsigned char piece[PIECE_BYTES];

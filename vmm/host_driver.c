@@ -274,7 +274,9 @@ static void set_up_devices(vmp_host *host) {
     device->granule_bytes = wanted->granule_bytes == 0 ? UINT64_C(2) << 20 : wanted->granule_bytes;
     device->foreign_bytes = wanted->foreign_bytes;
     device->vmm = wanted->no_vmm == 0;
-    device->peers = wanted->no_peers == 0;
+    device->posix_fd = device->vmm && wanted->no_posix_fd == 0;
+    device->max_handle_bytes = wanted->max_handle_bytes == 0 ? UINT64_MAX : wanted->max_handle_bytes;
+    device->reachable = wanted->no_peers != 0 ? 0 : ~wanted->unreachable;
     host->any_vmm = host->any_vmm || device->vmm;
     if (device->granule_bytes < host->unit_bytes) host->unit_bytes = device->granule_bytes;
     host->contexts[i].device = i;

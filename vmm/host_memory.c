@@ -171,9 +171,10 @@ static int check_create(vmp_host *host, const vmp_cu_handle *out_handle, size_t 
     return vmp_host_break(host, 19, VMP_CU_INVALID_VALUE, "cuMemCreate: size %zu is no multiple of granularity %llu",
                           bytes, (unsigned long long)host->devices[device].granule_bytes);
   }
-  if ((prop->requested_handle_types & ~VMP_CU_HANDLE_POSIX_FD) != 0) {
-    return vmp_host_break(host, 22, VMP_CU_NOT_SUPPORTED, "cuMemCreate: handle types %#x; device %d has POSIX_FD only",
-                          (unsigned)prop->requested_handle_types, device);
+  int supported = host->devices[device].posix_fd ? VMP_CU_HANDLE_POSIX_FD : 0;
+  if ((prop->requested_handle_types & ~supported) != 0) {
+    return vmp_host_break(host, 22, VMP_CU_NOT_SUPPORTED, "cuMemCreate: handle types %#x; device %d supports %#x",
+                          (unsigned)prop->requested_handle_types, device, (unsigned)supported);
   }
   return check_create_flags(host, prop);
 }
@@ -185,6 +186,7 @@ int vmp_host_op_mem_create(vmp_driver *driver, vmp_cu_handle *out_handle, size_t
   if (code != 0) return code;
   code = check_create(host, out_handle, bytes, prop, flags);
   vmp_host_handle *handle = NULL;
+  if (code == 0 && bytes > host->devices[prop->location.id].max_handle_bytes) code = VMP_CU_OUT_OF_MEMORY;
   if (code == 0) code = vmp_host_make_handle(host, bytes, prop->location.id, &handle);
   if (code == 0) {
     vmp_host_charge(host, host->cost.create_per_mib_ns * (bytes >> 20));

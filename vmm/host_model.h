@@ -178,7 +178,9 @@ typedef struct vmp_host_event {
 typedef struct vmp_host_device_state {
   uint64_t memory_bytes, granule_bytes, foreign_bytes;
   uint64_t used_bytes;  // of live handles
-  bool vmm, peers;
+  uint64_t max_handle_bytes;
+  uint32_t reachable;  // bit d
+  bool vmm, posix_fd;
 } vmp_host_device_state;
 
 struct CUctx_st {
@@ -389,12 +391,12 @@ void vmp_host_reap_exports(vmp_host *host);
 void vmp_host_share_close(vmp_host *host);
 
 // ---- host_data.c ----
-// vmp_host_read and vmp_host_write move bytes of a handle; false on an I/O failure. Read sets *out_fresh when
+// vmp_host_data_read and vmp_host_data_write move bytes of a handle; false on an I/O failure. Read sets *out_fresh when
 // some page had never been written.
-bool vmp_host_read(vmp_host *host, const vmp_host_handle *handle, uint64_t offset, void *dst, uint64_t bytes,
-                   bool *out_fresh);
-bool vmp_host_write(vmp_host *host, vmp_host_handle *handle, uint64_t offset, const void *src, uint64_t bytes);
-bool vmp_host_fill(vmp_host *host, vmp_host_handle *handle, uint64_t offset, unsigned char value, uint64_t bytes);
+bool vmp_host_data_read(vmp_host *host, const vmp_host_handle *handle, uint64_t offset, void *dst, uint64_t bytes,
+                        bool *out_fresh);
+bool vmp_host_data_write(vmp_host *host, vmp_host_handle *handle, uint64_t offset, const void *src, uint64_t bytes);
+bool vmp_host_data_fill(vmp_host *host, vmp_host_handle *handle, uint64_t offset, unsigned char value, uint64_t bytes);
 void vmp_host_discard(vmp_host *host, vmp_host_handle *handle);
 
 // ---- host_alloc.c ----
