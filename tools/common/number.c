@@ -10,16 +10,11 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 const char *number_fault_text(number_fault fault) {
   switch (fault) {
-    case NUMBER_OK:
-      return "is fine";
-    case NUMBER_EMPTY:
-      return "is empty";
-    case NUMBER_NEGATIVE:
-      return "is negative";
-    case NUMBER_TOO_LARGE:
-      return "is too large";
-    case NUMBER_NOT_A_NUMBER:
-      break;
+    case NUMBER_OK: return "is fine";
+    case NUMBER_EMPTY: return "is empty";
+    case NUMBER_NEGATIVE: return "is negative";
+    case NUMBER_TOO_LARGE: return "is too large";
+    case NUMBER_NOT_A_NUMBER: break;
   }
   return "is not a whole number";
 }

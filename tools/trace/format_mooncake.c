@@ -2,8 +2,8 @@
 // shared prefix blocks, are not used: every request has its whole prompt in memory for itself.
 #include <inttypes.h>
 
+#include "tools/common/json_field.h"
 #include "tools/trace/formats.h"
-#include "tools/trace/json_field.h"
 
 static bool read_tokens(const json_t *object, const char *field, const char *where, uint32_t *out, tool_error *error) {
   uint64_t tokens = 0;

@@ -9,8 +9,8 @@
 // A block that is active at the end and whose address appears nowhere in the trace existed before it.
 #include <string.h>
 
+#include "tools/common/json_field.h"
 #include "tools/trace/formats.h"
-#include "tools/trace/json_field.h"
 
 typedef struct torch {
   reading *r;

@@ -1,60 +1,19 @@
 #include "tools/trace/input.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-// Reads from a descriptor to its end, whatever it is: a file, a pipe, a terminal.
-static char *read_all(int fd, size_t first_guess, size_t *out_bytes) {
-  size_t capacity = first_guess + 1, bytes = 0;
-  char *text = malloc(capacity);
-  while (text != NULL) {
-    if (bytes == capacity) {
-      char *grown = realloc(text, capacity * 2);
-      if (grown == NULL) break;
-      text = grown;
-      capacity *= 2;
-    }
-    const ssize_t got = read(fd, text + bytes, capacity - bytes);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) break;
-    if (got == 0) {
-      *out_bytes = bytes;
-      return text;
-    }
-    bytes += (size_t)got;
-  }
-  const int saved = text == NULL ? ENOMEM : errno;
-  free(text);
-  errno = saved;
-  return NULL;
-}
+#include "tools/common/file.h"
 
 bool input_load(input *in, const char *path, tool_error *error) {
-  const bool standard_input = strcmp(path, "-") == 0;
-  const char *name = standard_input ? "standard input" : path;
-  const int fd = standard_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return tool_fail(error, "%s: %s", name, strerror(errno));
-  struct stat status;
-  if (fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
-    if (!standard_input) close(fd);
-    return tool_fail(error, "%s is a directory; a trace is a file", name);
-  }
-  size_t bytes = 0;
-  const size_t guess = S_ISREG(status.st_mode) && status.st_size > 0 ? (size_t)status.st_size : 65536;
-  char *text = read_all(fd, guess, &bytes);
-  const int saved = errno;
-  if (!standard_input) close(fd);
-  if (text == NULL) return tool_fail(error, "%s: %s", name, strerror(saved));
-  input_of_text(in, name, text, bytes, error);
-  in->owned = text;
+  file_text file;
+  if (!file_load(&file, path, error)) return false;
+  input_of_text(in, file.name, file.text, file.bytes, error);
+  in->owned = file.text;
   return true;
 }
 

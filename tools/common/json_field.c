@@ -1,4 +1,4 @@
-#include "tools/trace/json_field.h"
+#include "tools/common/json_field.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,7 @@
-// json_field.h: fields of JSON objects, read as strictly as those of text lines. Internal to tools/trace.
-#ifndef VMPOOL_TOOLS_TRACE_JSON_FIELD_H_
-#define VMPOOL_TOOLS_TRACE_JSON_FIELD_H_
+// json_field.h: fields of JSON objects, read as strictly as fields of text lines: whole numbers that are neither
+// negative nor cut.
+#ifndef VMPOOL_TOOLS_COMMON_JSON_FIELD_H_
+#define VMPOOL_TOOLS_COMMON_JSON_FIELD_H_
 
 #include <jansson.h>
 #include <stdint.h>
@@ -15,4 +16,4 @@ bool json_field_size(const json_t *object, const char *field, bool has_default, 
 // json_parse reads a whole JSON text; `where` stands before the message.
 json_t *json_parse(const char *text, size_t bytes, const char *where, tool_error *error);
 
-#endif  // VMPOOL_TOOLS_TRACE_JSON_FIELD_H_
+#endif  // VMPOOL_TOOLS_COMMON_JSON_FIELD_H_

@@ -1,0 +1,131 @@
+// The drawing of snapshots against golden files, and of the numbers that it must keep.
+#include "tools/vmpool/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/vtest.h"
+#include "tests/tool/snapshot_support.h"
+#include "tools/common/file.h"
+
+typedef struct golden {
+  const char *name, *snapshot, *text;
+  map_style style;
+  unsigned rows;
+} golden;
+static const char *golden_name(const golden *g) { return g->name; }
+
+static const golden goldens[] = {
+    {"states_80", "states.json", "states_80.txt", {.width = 80, .utf8 = true}, 16},
+    {"states_80_color", "states.json", "states_80_color.txt", {.width = 80, .utf8 = true, .color = true}, 16},
+    {"states_60_ascii", "states.json", "states_60_ascii.txt", {.width = 60}, 3},
+    {"states_160", "states.json", "states_160.txt", {.width = 160, .utf8 = true}, 16},
+    {"empty_80", "empty.json", "empty_80.txt", {.width = 80, .utf8 = true}, 16},
+};
+
+static char *draw(const snapshot *s, const map_style *style, unsigned rows) {
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *out = open_memstream(&text, &bytes);
+  map_ledger(out, style, s);
+  VEXPECT_TRUE(map_ranges(out, style, s, rows));
+  map_legend(out, style);
+  fclose(out);
+  return text;
+}
+
+VTEST_P(Map, LooksAsAgreed, golden, goldens, golden_name) {
+  snapshot s;
+  char path[256];
+  tool_error error = {{0}};
+  VASSERT_TRUE(load_golden_snapshot(&s, p->snapshot));
+  char *drawn = draw(&s, &p->style, p->rows);
+  snprintf(path, sizeof(path), GOLDEN_DIR "%s", p->text);
+  file_text file = {0};
+  if (file_load(&file, path, &error)) {
+    char *expected = strndup(file.text, file.bytes);
+    VEXPECT_STR_EQ(drawn, expected);
+    free(expected);
+    free(file.text);
+  } else {
+    VADD_FAILURE("%s; drawn was:\n%s", error.text, drawn);
+  }
+  free(drawn);
+  snapshot_destroy(&s);
+}
+
+// Columns of a line, counting UTF-8 characters as one and colour codes as none.
+static size_t columns_of(const char *line, size_t length) {
+  size_t columns = 0;
+  for (size_t i = 0; i < length; i++) {
+    if (line[i] == '\033') {
+      while (line[i] != 'm') i++;
+    } else {
+      columns += ((unsigned char)line[i] & 0xc0) != 0x80;
+    }
+  }
+  return columns;
+}
+
+VTEST(Map, NoLineIsWiderThanTheTerminal) {
+  snapshot s;
+  VASSERT_TRUE(load_golden_snapshot(&s, "states.json"));
+  for (unsigned width = 80; width <= 200; width += 7) {
+    for (int look = 0; look < 4; look++) {
+      const map_style style = {.width = width, .utf8 = look & 1, .color = look & 2};
+      char *text = draw(&s, &style, 5);
+      for (const char *line = text; *line != '\0';) {
+        const size_t length = strcspn(line, "\n");
+        VEXPECT_UINT_LE(columns_of(line, length), width);
+        line += length + (line[length] == '\n');
+      }
+      free(text);
+    }
+  }
+  snapshot_destroy(&s);
+}
+
+// The number of rows is bounded whatever the snapshot, and what is tiny still shows.
+VTEST(Map, ManyFarPiecesFitIntoTheRows) {
+  enum { PIECES = 1000 };
+  static snapshot_run runs[PIECES];
+  for (size_t i = 0; i < PIECES; i++) {
+    runs[i] = (snapshot_run){.offset = i * (UINT64_C(100) << 20), .bytes = 2 << 20, .state = SNAPSHOT_MAPPED};
+  }
+  runs[500].state = SNAPSHOT_BROKEN;
+  snapshot_block block = {.offset = 0, .bytes = 512, .layer = SNAPSHOT_SLAB};
+  snapshot_range range = {
+      .bytes = PIECES * (UINT64_C(100) << 20), .runs = runs, .num_runs = PIECES, .blocks = &block, .num_blocks = 1};
+  const snapshot s = {.granule = 2 << 20, .ranges = &range, .num_ranges = 1};
+  const map_style style = {.width = 80};
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *out = open_memstream(&text, &bytes);
+  VEXPECT_TRUE(map_ranges(out, &style, &s, 4));
+  fclose(out);
+  size_t lines = 0;
+  for (const char *c = text; *c != '\0'; c++) lines += *c == '\n';
+  VEXPECT_UINT_LE(lines, 1 + 2 * 4 + 5);  // the range, two lanes a row, gaps around the pieces
+  VEXPECT_STR_CONTAINS(text, "X");
+  VEXPECT_STR_CONTAINS(text, "\n            1");
+  free(text);
+}
+
+// The parts of the ledger add up to the device.
+VTEST(Map, LedgerAddsUp) {
+  snapshot s;
+  VASSERT_TRUE(load_golden_snapshot(&s, "states.json"));
+  const uint64_t gaps = s.mapped - s.live - s.parked;
+  const uint64_t others = s.device_total - s.device_free - s.mapped - s.spare;
+  VEXPECT_UINT_EQ(s.device_free + s.live + gaps + s.parked + s.spare + others, s.device_total);
+  const map_style style = {.width = 80};
+  char *text = draw(&s, &style, 4), line[96], size[SIZE_TEXT_BYTES];
+  snprintf(line, sizeof(line), ": %-8s %10s", "gaps", size_text(gaps, size));
+  VEXPECT_STR_CONTAINS(text, line);
+  snprintf(line, sizeof(line), "x %-8s %10s", "others", size_text(others, size));
+  VEXPECT_STR_CONTAINS(text, line);
+  snprintf(line, sizeof(line), "+ %-8s %10s", "parked", size_text(s.parked - s.pending, size));
+  VEXPECT_STR_CONTAINS(text, line);
+  free(text);
+  snapshot_destroy(&s);
+}

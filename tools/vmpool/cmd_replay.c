@@ -1,0 +1,248 @@
+// vmpool replay: options to a replay, a replay's figures to a document.
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/common/output.h"
+#include "tools/replay/replay.h"
+#include "tools/replay/report.h"
+#include "tools/vmpool/commands.h"
+#include "tools/vmpool/progress.h"
+
+enum {
+  OPTION_DRIVER = 256,
+  OPTION_DEVICE_BYTES,
+  OPTION_MIN_CAPACITY,
+  OPTION_STREAMS,
+  OPTION_SCALE,
+  OPTION_REPEAT,
+  OPTION_PRESET,
+  OPTION_CONF,
+  OPTION_WORK,
+  OPTION_INTRUDER,
+  OPTION_STEP_EVERY,
+  OPTION_DEFRAGMENT,
+  OPTION_JSON,
+  OPTION_KV,
+  OPTION_MODEL,
+  OPTION_KV_PAGE_TOKENS,
+  OPTION_REQUEST_RATE,
+  OPTION_PAIRING,
+  OPTION_TRACE_DEVICE,
+};
+
+static const struct argp_option option_list[] = {
+    {0, 0, 0, 0, "Where it runs:", 1},
+    {"driver", OPTION_DRIVER, "host|cuda", 0, "The driver (default host: a strict model on this machine)", 0},
+    {"device-bytes", OPTION_DEVICE_BYTES, "SIZE", 0,
+     "Memory of the host driver's device, like 80GiB (default unlimited)", 0},
+    {"min-capacity", OPTION_MIN_CAPACITY, 0, 0,
+     "Find the smallest device, in steps of one granule, on which no allocation fails; the other figures then describe "
+     "the run on it",
+     0},
+    {"preset", OPTION_PRESET, "NAME", 0, "The pool's preset: mixed (default), tight, classic, slab, mid or buddy", 0},
+    {"conf", OPTION_CONF, "KEY:VALUE,...", 0, "The pool's options as text, like chunk_max:2MiB", 0},
+    {0, 0, 0, 0, "What is replayed:", 2},
+    {"streams", OPTION_STREAMS, "N", 0, "Spread over N streams: allocation i, from 0, uses stream (i / 500) mod N", 0},
+    {"scale", OPTION_SCALE, "X", 0, "Multiply every size by X", 0},
+    {"repeat", OPTION_REPEAT, "N", 0, "Play the trace N times; what is live at the end of one time stays live", 0},
+    {"intruder", OPTION_INTRUDER, "every=N,bytes=LOW..HIGH[,seed=S]", 0,
+     "After every N events, allocate a block that is never freed, of a size drawn uniformly", 0},
+    {"step-every", OPTION_STEP_EVERY, "N", 0, "Not in this build: its pool has no steps", 0},
+    {"defragment", OPTION_DEFRAGMENT, "end|steps=N", 0, "Not in this build: its pool does not defragment", 0},
+    {"work", OPTION_WORK, "late|early|seed:N|lag:N|none", 0,
+     "When the queued touches of blocks run: when the host waits (default), at once, interleaved by a seed, once N "
+     "later "
+     "operations are queued; or none are queued",
+     0},
+    {0, 0, 0, 0, "How the file is read:", 3},
+    {"pairing", OPTION_PAIRING, "lifo|fifo", 0, "Which block of a size a free without an id ends (default lifo)", 0},
+    {"kv", OPTION_KV, "contiguous|paged", 0, "How the KV cache of a file of requests is allocated", 0},
+    {"model", OPTION_MODEL, "NAME", 0, "The model that serves the requests (vmpool help models lists them)", 0},
+    {"kv-page-tokens", OPTION_KV_PAGE_TOKENS, "N", 0, "Tokens of a page with --kv paged (default 16)", 0},
+    {"request-rate", OPTION_REQUEST_RATE, "R", 0, "Requests a second, for files without arrival times (default 2)", 0},
+    {"trace-device", OPTION_TRACE_DEVICE, "N", 0, "The device of a PyTorch snapshot that has events of several", 0},
+    {0, 0, 0, 0, "What comes out:", 4},
+    {"json", OPTION_JSON, "FILE", 0, "Write the figures as JSON; - is standard output, which then holds nothing else",
+     0},
+    {0},
+};
+
+static const char doc[] =
+    "Plays a trace of allocations and frees through a pool and says what it cost.\v"
+    "Examples:\n"
+    "  vmpool replay trace.csv\n"
+    "  vmpool replay trace.csv --min-capacity --json -\n"
+    "  vmpool replay trace.csv --device-bytes 3GiB --preset tight\n"
+    "  vmpool replay requests.csv --kv paged --model llama-3-8b\n"
+    "  vmpool generate train --model gpt2 | vmpool replay -\n"
+    "\n"
+    "TRACE is a file or - for standard input; its format is recognised by its content (vmpool help formats). Exit "
+    "status: "
+    "0 done, 1 it ran but an allocation, a check or a touch failed, 2 the arguments or the trace can't be used. A "
+    "trace may "
+    "come from anywhere; VMP_CONF in the environment changes the pool's options here as everywhere.";
+
+typedef struct arguments {
+  replay_options replay;
+  trace_options trace;
+  const char *path, *json;
+  bool has_device_bytes, has_work;
+  tool_error error;
+} arguments;
+
+static error_t parse_choice(arguments *a, const char *option, const char *text, const char *first, const char *second,
+                            int *out_choice) {
+  *out_choice = strcmp(text, first) == 0 ? 0 : 1;
+  if (*out_choice == 0 || strcmp(text, second) == 0) return 0;
+  return cmd_bad(&a->error, "%s: '%s' is neither %s nor %s", option, text, first, second);
+}
+
+static error_t parse_trace_option(int key, char *text, arguments *a) {
+  uint64_t number = 0;
+  int choice = 0;
+  error_t result = 0;
+  switch (key) {
+    case OPTION_PAIRING:
+      result = parse_choice(a, "--pairing", text, "lifo", "fifo", &choice);
+      a->trace.pairing = choice == 0 ? TRACE_LIFO : TRACE_FIFO;
+      return result;
+    case OPTION_KV:
+      result = parse_choice(a, "--kv", text, "contiguous", "paged", &choice);
+      a->trace.kv.layout = choice == 0 ? SERVICE_CONTIGUOUS : SERVICE_PAGED;
+      return result;
+    case OPTION_MODEL:
+      a->trace.kv.model = model_find(text);
+      if (a->trace.kv.model != NULL) return 0;
+      return cmd_bad(&a->error, "--model: '%s' is unknown; vmpool help models lists the known ones", text);
+    case OPTION_KV_PAGE_TOKENS:
+      result = cmd_number("--kv-page-tokens", text, 1, 1 << 20, &number, &a->error);
+      a->trace.kv.page_tokens = (uint32_t)number;
+      return result;
+    case OPTION_REQUEST_RATE: return cmd_real("--request-rate", text, 1e6, &a->trace.request_rate, &a->error);
+    case OPTION_TRACE_DEVICE:
+      result = cmd_number("--trace-device", text, 0, 1023, &number, &a->error);
+      a->trace.device = (int)number;
+      return result;
+    default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static error_t parse_what(int key, char *text, arguments *a) {
+  uint64_t number = 0;
+  error_t result = 0;
+  switch (key) {
+    case OPTION_STREAMS:
+      result = cmd_number("--streams", text, 1, TRACE_MAX_STREAMS, &number, &a->error);
+      a->replay.streams = (uint32_t)number;
+      return result;
+    case OPTION_SCALE: return cmd_real("--scale", text, 1e9, &a->replay.scale, &a->error);
+    case OPTION_REPEAT: return cmd_number("--repeat", text, 1, 1000000, &a->replay.repeat, &a->error);
+    case OPTION_INTRUDER: return intruder_parse(text, &a->replay.intruder, &a->error) ? 0 : EINVAL;
+    case OPTION_STEP_EVERY:
+      return cmd_bad(&a->error, "--step-every: this build's pool has no steps, since it has no predictive strategy");
+    case OPTION_DEFRAGMENT: return cmd_bad(&a->error, "--defragment: this build's pool does not defragment");
+    case OPTION_WORK:
+      a->has_work = true;
+      if (work_mode_parse(text, &a->replay.work)) return 0;
+      return cmd_bad(&a->error, "--work: '%s' is none of late, early, seed:N, lag:N and none", text);
+    default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static error_t parse_where(int key, char *text, arguments *a) {
+  int choice = 0;
+  error_t result = 0;
+  switch (key) {
+    case OPTION_DRIVER:
+      result = parse_choice(a, "--driver", text, "host", "cuda", &choice);
+      a->replay.driver = choice == 0 ? VMP_DRIVER_HOST : VMP_DRIVER_CUDA;
+      return result;
+    case OPTION_DEVICE_BYTES:
+      a->has_device_bytes = true;
+      return cmd_size("--device-bytes", text, &a->replay.device_bytes, &a->error);
+    case OPTION_MIN_CAPACITY: a->replay.min_capacity = true; return 0;
+    case OPTION_PRESET: a->replay.preset = text; return 0;
+    case OPTION_CONF: a->replay.conf = text; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+// What can't be had together.
+static error_t check(arguments *a) {
+  const bool cuda = a->replay.driver == VMP_DRIVER_CUDA;
+  if (a->path == NULL) return cmd_bad(&a->error, "a trace is missing; vmpool replay --help shows how it is called");
+  if (cuda && a->has_device_bytes)
+    return cmd_bad(&a->error, "--device-bytes is for the host driver; a GPU has what it has");
+  if (cuda && a->replay.min_capacity)
+    return cmd_bad(&a->error, "--min-capacity needs the host driver, whose device has any size");
+  if (cuda && a->has_work && !a->replay.work.none)
+    return cmd_bad(&a->error, "--work is for the host driver; a GPU runs when it runs");
+  if (a->has_device_bytes && a->replay.min_capacity)
+    return cmd_bad(&a->error, "--device-bytes and --min-capacity exclude each other");
+  if (a->has_device_bytes && a->replay.device_bytes == 0)
+    return cmd_bad(&a->error, "--device-bytes: a device of 0 bytes is none");
+  if (a->trace.kv.layout != SERVICE_NO_LAYOUT && a->trace.kv.model == NULL)
+    return cmd_bad(&a->error, "--kv needs a --model");
+  if (a->trace.kv.layout == SERVICE_NO_LAYOUT && a->trace.kv.model != NULL)
+    return cmd_bad(&a->error, "--model needs --kv contiguous or --kv paged");
+  return 0;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+  arguments *a = state->input;
+  if (key == OPTION_JSON) {
+    a->json = text;
+    return 0;
+  }
+  if (key == ARGP_KEY_ARG) {
+    if (a->path != NULL) return cmd_bad(&a->error, "one trace at a time; '%s' is a second one", text);
+    a->path = text;
+    return 0;
+  }
+  if (key == ARGP_KEY_END) return check(a);
+  error_t result = parse_where(key, text, a);
+  if (result == ARGP_ERR_UNKNOWN) result = parse_what(key, text, a);
+  if (result == ARGP_ERR_UNKNOWN) result = parse_trace_option(key, text, a);
+  return result;
+}
+
+static const struct argp argp = {option_list, parse, "TRACE", doc, NULL, NULL, NULL};
+
+static bool write_figures(arguments *a, output *json, const trace *t, const replay_result *result) {
+  if (a->json == NULL || strcmp(a->json, "-") != 0) report_text(stdout, a->path, t, result);
+  if (a->json != NULL) report_json(json->file, a->path, result);
+  if (fflush(stdout) != 0 || ferror(stdout)) return tool_fail(&a->error, "standard output could not be written");
+  return a->json == NULL || output_finish(json, &a->error);
+}
+
+static int replay_and_report(arguments *a, trace *t) {
+  output json = {0};
+  if (a->json != NULL && !output_open(&json, a->json, &a->error)) return EXIT_USAGE;
+  progress bar = progress_start();
+  a->replay.progress = progress_show;
+  a->replay.progress_context = &bar;
+  replay_result result;
+  const bool ran = replay_run(t, &a->replay, &result, &a->error);
+  progress_end(&bar);
+  if (!ran || !write_figures(a, &json, t, &result)) {
+    output_discard(&json);
+    return EXIT_USAGE;
+  }
+  if (a->replay.min_capacity && !result.has_min_capacity) {
+    fprintf(stderr, "vmpool replay: no device is large enough; allocations fail on an unlimited one\n");
+  }
+  return replay_good(&result) ? EXIT_GOOD : EXIT_BAD;
+}
+
+int cmd_replay(int argc, char **argv) {
+  arguments a = {.replay = REPLAY_OPTIONS_INIT, .trace = TRACE_OPTIONS_INIT};
+  if (!cmd_parse(&argp, argc, argv, &a, &a.error)) return EXIT_USAGE;
+  trace *t = NULL;
+  if (!trace_read(a.path, &a.trace, &t, &a.error)) return cmd_fail(argv[0], &a.error);
+  if (t->remark.text[0] != '\0') fprintf(stderr, "%s: %s\n", argv[0], t->remark.text);
+  const int status = replay_and_report(&a, t);
+  trace_close(t);
+  return status == EXIT_USAGE ? cmd_fail(argv[0], &a.error) : status;
+}

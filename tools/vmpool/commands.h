@@ -1,0 +1,35 @@
+// commands.h: the subcommands of `vmpool`, and what they share.
+//
+// Every command takes its own arguments (argv[0] is "vmpool NAME") and returns the exit status:
+//   EXIT_GOOD 0   done
+//   EXIT_BAD 1    it ran, but something failed: an allocation, a check, a touch
+//   EXIT_USAGE 2  the arguments or the input can't be used; one sentence on standard error says why
+#ifndef VMPOOL_TOOLS_VMPOOL_COMMANDS_H_
+#define VMPOOL_TOOLS_VMPOOL_COMMANDS_H_
+
+#include <argp.h>
+
+#include "tools/common/error.h"
+
+enum { EXIT_GOOD = 0, EXIT_BAD = 1, EXIT_USAGE = 2 };
+
+int cmd_replay(int argc, char **argv);
+int cmd_generate(int argc, char **argv);
+int cmd_map(int argc, char **argv);
+int cmd_demo(int argc, char **argv);
+
+// cmd_parse reads arguments with argp. A mistake that argp itself finds (an unknown option, a missing value) and one
+// that the parser put into *error are both reported as one line; false then.
+bool cmd_parse(const struct argp *argp, int argc, char **argv, void *input, tool_error *error);
+
+// cmd_fail prints "NAME: sentence" and returns EXIT_USAGE.
+int cmd_fail(const char *name, const tool_error *error);
+
+// What parsers of options share. Each sets *error, naming the option, and returns EINVAL, or returns 0.
+error_t cmd_number(const char *option, const char *text, uint64_t low, uint64_t high, uint64_t *out, tool_error *error);
+error_t cmd_range(const char *option, const char *text, uint64_t *out_low, uint64_t *out_high, tool_error *error);
+error_t cmd_size(const char *option, const char *text, uint64_t *out, tool_error *error);
+error_t cmd_real(const char *option, const char *text, double max, double *out, tool_error *error);
+error_t cmd_bad(tool_error *error, const char *format, ...) VMP_PRINTF(2, 3);
+
+#endif  // VMPOOL_TOOLS_VMPOOL_COMMANDS_H_
