@@ -146,17 +146,6 @@ vmp_fence vmp_backing_pending(const vmp_backing *b) {
   return vmp_clock_known_complete(b->options.clock, pending) ? VMP_FENCE_NONE : pending;
 }
 
-uint64_t vmp_backing_pending_bytes(const vmp_backing *b) {
-  uint64_t bytes = 0;
-  for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
-    for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
-      const chunk *c = backing_chunk(b, id);
-      if (!vmp_clock_known_complete(b->options.clock, vmp_fence_merge(c->fence, c->moved))) bytes += chunk_bytes(&b->chunks, c);
-    }
-  }
-  return bytes;
-}
-
 static void poll_clock(vmp_backing *b) {
   vmp_fence pending = vmp_backing_pending(b);
   if (vmp_fence_is_none(pending)) return;
