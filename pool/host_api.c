@@ -16,17 +16,18 @@ static vmp_status check_host(const vmp_driver *driver) {
   return VMP_OK;
 }
 
-// borrowed: a context that is current until give_back.
+// borrowed: contexts that are current until give_back.
 typedef struct borrowed {
   vmp_driver *driver;
-  vmp_cu_device device;
-  bool retained;
-  vmp_context_saved saved;
+  vmp_cu_device device;  // whose primary context is retained
+  vmp_context_saved outer, inner;
+  bool has_inner;  // the stream lives in another context than the device's
 } borrowed;
 
 static void give_back(borrowed *b) {
-  (void)vmp_context_leave(b->driver, &b->saved);
-  if (b->retained) (void)vmp_context_release(b->driver, b->device);
+  if (b->has_inner) (void)vmp_context_leave(b->driver, &b->inner);
+  (void)vmp_context_leave(b->driver, &b->outer);
+  (void)vmp_context_release(b->driver, b->device);
 }
 
 // borrow_device makes a device's primary context current.
@@ -39,8 +40,7 @@ static vmp_status borrow_device(borrowed *b, vmp_driver *driver, int ordinal) {
   vmp_cu_context context;
   vmp_status status = vmp_context_retain(driver, b->device, &context);
   if (status != VMP_OK) return status;
-  b->retained = true;
-  status = vmp_context_enter(driver, context, &b->saved);
+  status = vmp_context_enter(driver, context, &b->outer);
   if (status != VMP_OK) (void)vmp_context_release(driver, b->device);
   return status;
 }
@@ -48,15 +48,19 @@ static vmp_status borrow_device(borrowed *b, vmp_driver *driver, int ordinal) {
 // borrow_stream makes the context current in which `stream` lives; `ordinal` says whose legacy stream NULL is.
 static vmp_status borrow_stream(borrowed *b, vmp_driver *driver, int ordinal, vmp_stream stream) {
   vmp_status status = check_host(driver);
-  if (status != VMP_OK) return status;
-  if (stream == NULL) return borrow_device(b, driver, ordinal);
-  *b = (borrowed){.driver = driver};
+  if (status == VMP_OK) status = borrow_device(b, driver, ordinal);
+  if (status != VMP_OK || stream == NULL) return status;
+  // The question needs some current context, so the device's comes first.
   vmp_cu_context context = NULL;
   int code = vmp_drv_stream_get_ctx(driver, stream, &context);
   if (code != VMP_CU_SUCCESS) {
-    return vmp_driver_fail(driver, VMP_CALL_stream_get_ctx, code, "the stream's context was to be found");
+    status = vmp_driver_fail(driver, VMP_CALL_stream_get_ctx, code, "the stream's context was to be found");
+  } else {
+    status = vmp_context_enter(driver, context, &b->inner);
+    b->has_inner = status == VMP_OK;
   }
-  return vmp_context_enter(driver, context, &b->saved);
+  if (status != VMP_OK) give_back(b);
+  return status;
 }
 
 // finish ends a borrowed call and reports its code.
@@ -121,9 +125,15 @@ vmp_status vmp_host_stream_create(vmp_driver *driver, int device, vmp_stream *ou
   borrowed b;
   status = borrow_device(&b, driver, device);
   if (status != VMP_OK) return status;
+  vmp_cu_context kept;  // the stream's own reference
   vmp_stream stream = NULL;
+  status = vmp_context_retain(driver, b.device, &kept);
+  if (status != VMP_OK) {
+    give_back(&b);
+    return status;
+  }
   int code = vmp_drv_stream_create(driver, &stream, VMP_CU_STREAM_NON_BLOCKING);
-  b.retained = code != VMP_CU_SUCCESS;  // else the stream keeps the reference
+  if (code != VMP_CU_SUCCESS) (void)vmp_context_release(driver, b.device);
   status = finish(&b, code, VMP_CALL_stream_create, "a stream was to be made");
   if (status == VMP_OK) *out_stream = stream;
   return status;
@@ -136,14 +146,16 @@ vmp_status vmp_host_stream_destroy(vmp_driver *driver, vmp_stream stream) {
   if (stream == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the legacy stream can't be destroyed");
   status = borrow_stream(&b, driver, 0, stream);
   if (status != VMP_OK) return status;
+  vmp_cu_device device = 0;
   vmp_call call = VMP_CALL_ctx_get_device;
-  int code = vmp_drv_ctx_get_device(driver, &b.device);
+  int code = vmp_drv_ctx_get_device(driver, &device);
   if (code == VMP_CU_SUCCESS) {
     call = VMP_CALL_stream_destroy;
     code = vmp_drv_stream_destroy(driver, stream);
-    b.retained = code == VMP_CU_SUCCESS;  // the stream's reference goes with it
   }
-  return finish(&b, code, call, "a stream was to be destroyed");
+  status = finish(&b, code, call, "a stream was to be destroyed");
+  if (status == VMP_OK) status = vmp_context_release(driver, device);  // the stream's own reference
+  return status;
 }
 
 vmp_status vmp_host_stream_synchronize(vmp_driver *driver, int device, vmp_stream stream) {

@@ -87,13 +87,17 @@ VMP_API void vmp_driver_get_calls(const vmp_driver *driver, vmp_driver_calls *ou
 
 // vmp_pool_options: zero means default. The same options can be given as text: in `conf`, and in the environment
 // variable VMP_CONF ("key:value,key:value"), which is read once, in vmp_pool_create. Keys are the field names
-// without their unit suffix; sizes take KiB, MiB, GiB, TiB. Precedence: defaults < preset < fields < conf < VMP_CONF.
-// An explicit zero (`park_limit:0`) can be given by text only.
+// without their unit suffix; sizes take KiB, MiB, GiB, TiB and granules, times us, ms and s, limits also `none`, peers
+// are written 1+2. Precedence, key by key: defaults < preset < fields < conf < VMP_CONF. An explicit zero
+// (`park_limit:0`) can be given by text only. The keys of vmp_driver_options (`driver:host`, `host_device:8GiB`) are
+// allowed too, and matter where the pool opens its own driver. Unknown keys and bad values are VMP_ERROR_CONFIG, each
+// named. Sizes are rounded to what is possible: limits down to granules, everything else up (vmp_pool_config tells).
 typedef struct vmp_pool_options {
   size_t struct_size;
   vmp_driver *driver;    // NULL: the pool opens its own (VMP_DRIVER_DEFAULT) and closes it
   int device;            // ordinal
-  const char *preset;    // mixed (default), tight, classic, slab, mid, buddy (the last three: one layer alone)
+  const char *preset;    // mixed (default), tight, classic, slab, mid, buddy (the last three: one layer alone; what
+                         // is too large for slab takes whole granules)
   const char *conf;      // options as text, or NULL
   const char *name;      // shown in snapshots; copied; NULL: "pool"
 
@@ -133,7 +137,7 @@ typedef enum vmp_strategy {
 
 typedef enum vmp_cross_stream {
   VMP_CROSS_STREAM_DEFAULT = 0,   // wait
-  VMP_CROSS_STREAM_WAIT = 1,      // complete memory first, then new memory, then the stream waits for the other
+  VMP_CROSS_STREAM_WAIT = 1,      // memory that needs no wait first; else the stream waits (on the GPU) for the other
   VMP_CROSS_STREAM_COMPLETE = 2,  // another stream's memory only when its work has finished
 } vmp_cross_stream;
 
@@ -146,11 +150,13 @@ VMP_API vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *
 // vmp_pool_destroy waits for the streams that may still touch the pool's memory, gives everything back and frees
 // the pool. NULL is fine. No other thread may use the pool during or after it. VMP_ERROR_BUSY: live blocks exist
 // (their number and bytes are in the message), and destroy_releases is off: nothing has changed.
-// A driver that fails or is shutting down doesn't stop it: host memory is freed, VMP_ERROR_DRIVER reports it.
+// A driver that fails or is shutting down doesn't stop it: the pool is gone, host memory is freed, and the first failure
+// is returned (VMP_ERROR_DRIVER, _STICKY, _DEINITIALIZED). In a forked child only host memory is freed: VMP_OK.
 VMP_API vmp_status vmp_pool_destroy(vmp_pool *pool);
 
 // vmp_alloc hands out `bytes` of device memory, aligned to at least 512, ordered on `stream`. bytes 0 gives NULL
-// and VMP_OK. Errors: VMP_ERROR_OUT_OF_MEMORY, _LIMIT, _OUT_OF_ADDRESS_SPACE, _FRAGMENTED, _HOST_OUT_OF_MEMORY,
+// and VMP_OK. A size that no address space holds (above 2^47) is VMP_ERROR_OUT_OF_MEMORY at once and not counted in the
+// statistics; one beyond the device or the hard limit also makes no driver call. Errors: VMP_ERROR_OUT_OF_MEMORY, _LIMIT, _OUT_OF_ADDRESS_SPACE, _FRAGMENTED, _HOST_OUT_OF_MEMORY,
 // _STICKY, _FORKED, _DRIVER; the message has the numbers and the one true reason.
 VMP_API vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream);
 
@@ -160,7 +166,9 @@ VMP_API vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t byte
 
 // vmp_free gives a block back, ordered on `stream`; NULL is fine. VMP_ERROR_NOT_A_BLOCK (an address that is not
 // the start of a block of this pool), VMP_ERROR_DOUBLE_FREE; then nothing has changed. A double free is told from
-// a foreign address as long as the address has not been handed out again. Allocates nothing.
+// a foreign address as long as the address has not been handed out again; where a free block can't be told from its
+// own inside (mid and buddy), every multiple of 512 in a granule that ever held a block counts as freed. Allocates
+// nothing; calls the driver only while a lowered hard limit is not reached yet.
 VMP_API vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream);
 
 // vmp_record_use says that work on `stream` uses the block as well: memory is reused only behind what is submitted
@@ -216,10 +224,10 @@ typedef struct vmp_pool_stats_data {
   uint64_t broken;            // slots whose mapping could not be made or undone
   uint64_t metadata;          // host memory for bookkeeping
   uint64_t peak_mapped, peak_live, peak_requested;
-  uint64_t allocs, frees, failed_allocs, blocks;
+  uint64_t allocs, frees, failed_allocs, blocks;  // zero sizes and invalid arguments are not counted
   uint64_t slab_live, mid_live, buddy_live;
   uint64_t largest_free_mapped;  // largest block to be had without a driver call
-  uint64_t device_free, device_total;
+  uint64_t device_free, device_total;  // device_free: as the driver said last
   uint64_t granule;
   uint64_t hard_limit, soft_limit;   // UINT64_MAX: none
   uint64_t chunks, chunks_created, chunks_released, takes, takes_resized;

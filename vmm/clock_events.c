@@ -24,7 +24,11 @@ static void resolve_context(vmp_clock *clock, clock_entry *entry) {
   vmp_cu_context context = NULL;
   // The default streams belong to whatever context is current: ours, by definition.
   if ((uintptr_t)entry->handle > 2) {
-    if (vmp_drv_stream_get_ctx(clock->driver, entry->handle, &context) != 0) context = NULL;
+    vmp_context_saved saved;  // the question itself needs some current context
+    if (vmp_context_enter(clock->driver, clock->context, &saved) == VMP_OK) {
+      if (vmp_drv_stream_get_ctx(clock->driver, entry->handle, &context) != 0) context = NULL;
+      (void)vmp_context_leave(clock->driver, &saved);
+    }
   }
   entry->context = context != NULL ? context : clock->context;
 }
