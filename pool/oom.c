@@ -75,12 +75,14 @@ static void see_mapping(void *context, uint64_t offset, uint64_t bytes, const ch
 // What the pool could use for one more block.
 typedef struct room {
   vmp_backing_stats backing;
+  uint64_t pending_bytes;
   uint64_t held_bytes, device_free_bytes;
   uint64_t largest_bytes;  // largest block to be had now, waits of the stream included
 } room;
 
 static void measure(vmp_pool *pool, uint64_t device_free_bytes, room *out) {
   vmp_backing_get_stats(pool->backing, &out->backing);
+  out->pending_bytes = vmp_backing_pending_bytes(pool->backing);
   out->held_bytes = vmp_limits_held(pool);
   out->device_free_bytes = device_free_bytes;
   uint64_t limit = pool->config.hard_limit, can_create = 0;
@@ -89,7 +91,7 @@ static void measure(vmp_pool *pool, uint64_t device_free_bytes, room *out) {
     if (can_create > device_free_bytes) can_create = device_free_bytes;
   }
   uint64_t usable = out->backing.parked_bytes + out->backing.spare_bytes;
-  if (pool->config.cross_stream == VMP_CROSS_STREAM_COMPLETE) usable -= out->backing.pending_bytes;
+  if (pool->config.cross_stream == VMP_CROSS_STREAM_COMPLETE) usable -= out->pending_bytes;
   uint64_t fresh = vmp_align_down(usable + can_create, pool->device.granule_bytes);
   uint64_t in_place = vmp_stats_largest_free_mapped(pool);
   out->largest_bytes = fresh > in_place ? fresh : in_place;
@@ -102,7 +104,7 @@ static void add_reason(text *t, const vmp_pool *pool, const vmp_plan *plan, cons
   if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE) {
     add_size(t, "address space ran out: ", r->backing.reserved_bytes);
     add(t, " are reserved and the driver gave no more");
-  } else if (waited && r->backing.pending_bytes > 0) {
+  } else if (waited && r->pending_bytes > 0) {
     add(t, "GPU work that still uses freed memory had not finished after %" PRIu64 " us", pool->config.wait);
   } else if (status == VMP_ERROR_LIMIT) {
     add_size(t, "the pool's hard limit is ", pool->config.hard_limit);
@@ -125,7 +127,7 @@ static void add_numbers(text *t, const vmp_pool *pool, const room *r, const pend
   add_size(t, "; live ", vmp_pool_live_bytes(pool));
   add_size(t, ", parked ", r->backing.parked_bytes);
   add_size(t, ", spare ", r->backing.spare_bytes);
-  add_size(t, ", pending ", r->backing.pending_bytes);
+  add_size(t, ", pending ", r->pending_bytes);
   const char *before = " (stream ";
   for (unsigned i = 0; i < 64; i++) {
     if (pending->bytes[i] == 0) continue;

@@ -80,7 +80,7 @@ static void fill_backing(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->peak_mapped = backing.peak_mapped_bytes;
   out->parked = backing.parked_bytes;
   out->spare = backing.spare_bytes;
-  out->pending = backing.pending_bytes;
+  out->pending = vmp_backing_pending_bytes(pool->backing);
   out->retiring = backing.retiring_bytes;
   out->broken = backing.broken_bytes;
   out->hard_limit = backing.hard_limit_bytes;
