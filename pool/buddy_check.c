@@ -144,6 +144,7 @@ size_t vmp_buddy_check(const vmp_buddy *buddy, vmp_report *report) {
     const vmp_buddy_range *range = &buddy->ranges[i];
     if (i > 0 && range->slot < buddy->ranges[i - 1].slot + buddy->ranges[i - 1].slots) {
       vmp_report_fault(report, "buddy: the range at slot %llu overlaps the one before", (ull)range->slot);
+      return report->faults - faults;
     }
     if (!check_range(buddy, range, &sum, report)) return report->faults - faults;
     added += range->slots;
@@ -154,7 +155,7 @@ size_t vmp_buddy_check(const vmp_buddy *buddy, vmp_report *report) {
   }
   uint64_t free_count = 0;
   for (unsigned order = 0; order < VMP_BUDDY_ORDERS; order++) free_count += sum.free_by_order[order];
-  if (free_count != free_nodes) {
+  if (report->faults == faults && free_count != free_nodes) {
     vmp_report_fault(report, "buddy: %llu blocks are listed by order, but %llu are free", (ull)free_nodes,
                      (ull)free_count);
   }
