@@ -14,16 +14,20 @@ typedef struct rig {
   char text[VMP_CODE_TEXT_BYTES];
 } rig;
 
-// The driver knows code 1 wholly, code 5 by name, code 6 badly (success and no text), and nothing else.
+// The driver knows code 1 wholly, code 5 by name, code 6 badly (success and no text), code 8 badly too (a failure with
+// a text), and nothing else.
 static int get_name(vmp_driver *driver, int code, const char **out_name) {
   (void)driver;
-  *out_name = code == 1 ? "CUDA_ERROR_INVALID_VALUE" : code == 5 ? "CUDA_ERROR_PROFILER_DISABLED" : NULL;
-  return *out_name != NULL || code == 6 ? 0 : VMP_CU_INVALID_VALUE;
+  *out_name = code == 8   ? "STALE"
+              : code == 1 ? "CUDA_ERROR_INVALID_VALUE"
+              : code == 5 ? "CUDA_ERROR_PROFILER_DISABLED"
+                          : NULL;
+  return code != 8 && (*out_name != NULL || code == 6) ? 0 : VMP_CU_INVALID_VALUE;
 }
 static int get_string(vmp_driver *driver, int code, const char **out_text) {
   (void)driver;
-  *out_text = code == 1 ? "invalid argument" : NULL;
-  return *out_text != NULL || code == 6 ? 0 : VMP_CU_INVALID_VALUE;
+  *out_text = code == 8 ? "stale" : code == 1 ? "invalid argument" : NULL;
+  return code != 8 && (*out_text != NULL || code == 6) ? 0 : VMP_CU_INVALID_VALUE;
 }
 
 static void rig_setup(rig *f) {
@@ -41,6 +45,7 @@ VTEST_F(DriverError, CodeText, rig) {
   // Unknown to the driver, known to us; unknown to both.
   VEXPECT_STR_EQ(vmp_driver_code_text(f->driver, 719, f->text, sizeof f->text), "CUDA_ERROR_LAUNCH_FAILED (719)");
   VEXPECT_STR_EQ(vmp_driver_code_text(f->driver, 6, f->text, sizeof f->text), "unknown error (6)");
+  VEXPECT_STR_EQ(vmp_driver_code_text(f->driver, 8, f->text, sizeof f->text), "unknown error (8)");
   VEXPECT_STR_EQ(vmp_driver_code_text(f->driver, 12345, f->text, sizeof f->text), "unknown error (12345)");
   VEXPECT_STR_EQ(vmp_driver_code_text(f->driver, -7, f->text, sizeof f->text), "unknown error (-7)");
   VEXPECT_STR_EQ(vmp_driver_code_text(NULL, 1, f->text, sizeof f->text), "CUDA_ERROR_INVALID_VALUE (1)");

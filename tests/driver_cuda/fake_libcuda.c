@@ -25,6 +25,7 @@ __attribute__((constructor)) void fake_cuda_reset(void) {
   control.version = 12040;
   control.proc_address_code = 0;
   control.missing = NULL;
+  control.missing_fn = NULL;
   control.vmm_supported = 1;
   for (int i = 0; i < VMP_CALL_COUNT; i++) control.codes[i] = FAKE_CUDA_BEHAVE;
   control.calls = 0;
@@ -121,7 +122,7 @@ static int find(const char *symbol, void **out_fn, int version, uint64_t flags, 
   control.flags_asked |= flags;
   if (control.proc_address_code != 0) return control.proc_address_code;
   if (version > control.version) return VMP_CU_INVALID_VALUE;
-  *out_fn = NULL;
+  *out_fn = control.missing_fn;
   *out_status = 1;
   if (control.missing != NULL && strcmp(symbol, control.missing) == 0) return VMP_CU_SUCCESS;
   for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {

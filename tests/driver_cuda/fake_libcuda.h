@@ -19,6 +19,7 @@ typedef struct fake_cuda_control {
   int version;                // the driver's version; anything newer is refused
   int proc_address_code;      // cuGetProcAddress gives this for every symbol; 0: it answers
   const char *missing;        // a symbol that it lacks; NULL: none
+  void *missing_fn;           // what it delivers for a symbol that it lacks, beside the status that says so
   int codes[VMP_CALL_COUNT];  // what a call returns; FAKE_CUDA_BEHAVE: it does what a small driver would
   int vmm_supported;          // attribute 102
 

@@ -166,6 +166,27 @@ VTEST_F(CudaOpen, MissingRequiredCallIsNamed, rig) {
   VEXPECT_UINT_EQ(f->fake.control->calls, 0);  // not initialised
 }
 
+// Some drivers and layers in front of them deliver a pointer all the same: the status counts.
+VTEST_F(CudaOpen, PointerWithABadStatusIsNotTaken, rig) {
+  f->fake.control->missing = "cuMemMap";
+  f->fake.control->missing_fn = f;  // following it would crash
+  expect_refused(FAKE_CUDA, VMP_ERROR_DRIVER_TOO_OLD, "the CUDA driver 12.4 ", "no cuMemMap of CUDA 10.2");
+}
+
+// The 11.3 form has no status: it gives NOT_FOUND.
+VTEST(CudaOpen, MissingCallInTheFormOf11_3) {
+  fake_cuda fake = {0};
+  fake_cuda_load(&fake, FAKE_CUDA_11);
+  VASSERT_NO_FAILURE();
+  fake.control->missing = "cuMemMap";
+  expect_refused(FAKE_CUDA_11, VMP_ERROR_DRIVER_TOO_OLD, "the CUDA driver 12.4 ", "no cuMemMap of CUDA 10.2");
+  fake.control->missing = "cuLaunchHostFunc";  // OPTIONAL
+  vmp_driver *driver = NULL;
+  VASSERT_OK(vmp_driver_cuda_open(&driver, FAKE_CUDA_11));
+  VEXPECT_INT_EQ(vmp_drv_launch_host_func(driver, NULL, NULL, NULL), VMP_CU_NOT_SUPPORTED);
+  vmp_driver_close(driver);
+}
+
 static const char *both_forms[] = {FAKE_CUDA, FAKE_CUDA_11};
 static const char *form_name(const char *const *p) { return *p == both_forms[0] ? "12_0" : "11_3"; }
 

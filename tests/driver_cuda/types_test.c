@@ -219,9 +219,10 @@ VTEST(CudaTypes, PointedToTypesAreOfOneSize) {
   _Static_assert(sizeof(*(ours_##kind)NULL) == sizeof(*(cudas_##kind)NULL), #kind ": sizes differ"); \
   VEXPECT_UINT_EQ(sizeof(*(ours_##kind)NULL), sizeof(*(cudas_##kind)NULL));
   X(text)
-  X(out_text) X(out_int) X(out_size) X(out_flags64) X(out_capture_mode) X(out_capture_status) X(out_device) X(out_ptr)
-      X(out_handle) X(out_context) X(out_stream) X(out_event) X(out_graph) X(out_data) X(out_real) X(prop) X(out_prop)
-          X(desc) X(location)
+  X(out_text)
+  X(out_int) X(out_size) X(out_flags64) X(out_capture_mode) X(out_capture_status) X(out_device) X(out_ptr) X(out_handle)
+      X(out_context) X(out_stream) X(out_event) X(out_graph) X(out_data) X(out_real) X(prop) X(out_prop) X(desc)
+          X(location)
 #undef X
 }
 
