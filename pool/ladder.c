@@ -27,6 +27,7 @@ typedef struct ladder {
   vmp_plan *plan;
   uint64_t deadline_us;  // of host waits; monotonic
   bool waited;           // work was waited for and had not finished in time
+  bool stuck;            // an attempt left broken slots
 } ladder;
 
 static uint64_t now_us(void) {
@@ -126,14 +127,25 @@ static bool ladder_helps(vmp_status status) {
   }
 }
 
-// one_round tries everything but waiting.
+static uint64_t broken_bytes(const vmp_pool *pool) {
+  vmp_backing_stats stats;
+  vmp_backing_get_stats(pool->backing, &stats);
+  return stats.broken_bytes;
+}
+
+// one_round tries everything but waiting. A driver that can't even undo its calls is not asked again: each try
+// would leave more broken slots behind.
 static vmp_status one_round(ladder *l, vmp_placed *out_placed) {
   vmp_pool *pool = l->pool;
   const vmp_request *request = &l->plan->request;
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
   (void)vmp_backing_poll(pool->backing);
+  uint64_t broken = broken_bytes(pool);
   vmp_status status = try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
-  if (status != VMP_OK && ladder_helps(status)) status = try_place(l, VMP_EFFORT_RESIZE, false, out_placed);
+  if (status == VMP_OK || !ladder_helps(status)) return status;
+  l->stuck = broken_bytes(pool) > broken;
+  if (l->stuck) return status;
+  status = try_place(l, VMP_EFFORT_RESIZE, false, out_placed);
   if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE) {
     status = vmp_space_add(pool, request->bytes, request->alignment);
     if (status == VMP_OK) status = try_place(l, VMP_EFFORT_RESIZE, false, out_placed);
@@ -152,7 +164,8 @@ vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_place
     do {
       status = one_round(&l, out_placed);
       if (status == VMP_OK || !ladder_helps(status)) return status;
-    } while (transits++ < MAX_TRANSITS && vmp_backing_wait_transit(pool->backing));
+    } while (!l.stuck && transits++ < MAX_TRANSITS && vmp_backing_wait_transit(pool->backing));
+    if (l.stuck) break;
     vmp_fence pending = vmp_backing_pending(pool->backing);
     if (last_round || vmp_fence_is_none(pending)) break;
     vmp_status wait_status = host_wait(&l, pending);
