@@ -54,7 +54,8 @@ vmp_status vmp_backing_create(vmp_backing **out_backing, const vmp_backing_optio
   }
   uint64_t max = options->chunk_max_bytes;
   if (!vmp_is_power_of_two(max) || max < granule || max > VMP_OFFSET_CONGRUENCE) {
-    return vmp_fail(VMP_ERROR_INVALID_VALUE, "chunk_max is %llu bytes; it must be a power of two of granules (%llu) up to 64 GiB",
+    return vmp_fail(VMP_ERROR_INVALID_VALUE,
+                    "chunk_max is %llu bytes; it must be a power of two of granules (%llu) up to 64 GiB",
                     (unsigned long long)max, (unsigned long long)granule);
   }
   vmp_backing *b = vmp_mem_calloc(1, sizeof *b);
@@ -106,9 +107,12 @@ static vmp_status add_reservation(vmp_backing *b, uint64_t address, uint64_t byt
     return vmp_fail(VMP_ERROR_OUT_OF_ADDRESS_SPACE, "the pool's offset space is used up");
   }
   uint32_t **leaves = vmp_mem_calloc((size_t)num_leaves, sizeof *leaves);
-  if (leaves == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for a slot table of %llu slots", (unsigned long long)slots);
+  if (leaves == NULL)
+    return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for a slot table of %llu slots",
+                    (unsigned long long)slots);
   reservation *r = &b->reservations[b->num_reservations++];
-  *r = (reservation){.address = address, .bytes = bytes, .first_slot = base >> b->granule_log2, .slots = slots, .leaves = leaves};
+  *r = (reservation){
+      .address = address, .bytes = bytes, .first_slot = base >> b->granule_log2, .slots = slots, .leaves = leaves};
   r->high_slot = r->first_slot;
   b->leaf_bytes += num_leaves * sizeof *leaves;
   b->next_offset = end;
@@ -123,7 +127,8 @@ vmp_status vmp_backing_reserve(vmp_backing *b, uint64_t bytes, uint64_t minimum_
   }
   uint64_t rounded;
   if (bytes == 0 || !vmp_align_up(bytes, b->granule_bytes, &rounded) || rounded > SIZE_MAX) {
-    return vmp_fail(VMP_ERROR_OUT_OF_ADDRESS_SPACE, "%llu bytes of address space can't be reserved", (unsigned long long)bytes);
+    return vmp_fail(VMP_ERROR_OUT_OF_ADDRESS_SPACE, "%llu bytes of address space can't be reserved",
+                    (unsigned long long)bytes);
   }
   vmp_cu_ptr address = 0;
   uint64_t got = 0;
@@ -134,16 +139,19 @@ vmp_status vmp_backing_reserve(vmp_backing *b, uint64_t bytes, uint64_t minimum_
   b->transits--;
   backing_wake(b);
   if (code == VMP_CU_OUT_OF_MEMORY) {
-    return vmp_fail(VMP_ERROR_OUT_OF_ADDRESS_SPACE, "the driver has no %llu bytes of address space left (this is not about physical memory)",
+    return vmp_fail(VMP_ERROR_OUT_OF_ADDRESS_SPACE,
+                    "the driver has no %llu bytes of address space left (this is not about physical memory)",
                     (unsigned long long)minimum_bytes);
   }
   if (code != 0) {
-    return vmp_driver_fail(b->options.driver, VMP_CALL_mem_address_reserve, code, "%llu bytes of address space were asked for", (unsigned long long)rounded);
+    return vmp_driver_fail(b->options.driver, VMP_CALL_mem_address_reserve, code,
+                           "%llu bytes of address space were asked for", (unsigned long long)rounded);
   }
   // Another thread may have used up the table while the lock was away.
-  vmp_status status = b->num_reservations < MAX_RESERVATIONS
-                          ? add_reservation(b, address, got, out_offset)
-                          : vmp_fail(VMP_ERROR_OUT_OF_ADDRESS_SPACE, "all %u reservations of the pool are in use", MAX_RESERVATIONS);
+  vmp_status status =
+      b->num_reservations < MAX_RESERVATIONS
+          ? add_reservation(b, address, got, out_offset)
+          : vmp_fail(VMP_ERROR_OUT_OF_ADDRESS_SPACE, "all %u reservations of the pool are in use", MAX_RESERVATIONS);
   if (status != VMP_OK) {
     (void)vmp_drv_mem_address_free(b->options.driver, address, (size_t)got);
     return status;
@@ -238,7 +246,10 @@ void place_list_add(vmp_backing *b, place_list *list, uint32_t id) {
   p->listed = list == &b->retiring ? 1 : 2;
   p->prev = list->tail;
   p->next = 0;
-  if (list->tail != 0) backing_place(b, list->tail)->next = id; else list->head = id;
+  if (list->tail != 0)
+    backing_place(b, list->tail)->next = id;
+  else
+    list->head = id;
   list->tail = id;
   list->count++;
   list->slots += p->slots;
@@ -246,8 +257,14 @@ void place_list_add(vmp_backing *b, place_list *list, uint32_t id) {
 
 void place_list_remove(vmp_backing *b, place_list *list, uint32_t id) {
   place *p = backing_place(b, id);
-  if (p->prev != 0) backing_place(b, p->prev)->next = p->next; else list->head = p->next;
-  if (p->next != 0) backing_place(b, p->next)->prev = p->prev; else list->tail = p->prev;
+  if (p->prev != 0)
+    backing_place(b, p->prev)->next = p->next;
+  else
+    list->head = p->next;
+  if (p->next != 0)
+    backing_place(b, p->next)->prev = p->prev;
+  else
+    list->tail = p->prev;
   p->prev = p->next = 0;
   p->listed = 0;
   list->count--;
@@ -273,7 +290,8 @@ uint64_t vmp_backing_pending_bytes(const vmp_backing *b) {
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
       const chunk *c = backing_chunk(b, id);
-      if (!vmp_clock_known_complete(b->options.clock, vmp_fence_merge(c->fence, c->moved))) bytes += chunk_bytes(&b->chunks, c);
+      if (!vmp_clock_known_complete(b->options.clock, vmp_fence_merge(c->fence, c->moved)))
+        bytes += chunk_bytes(&b->chunks, c);
     }
   }
   return bytes;
@@ -299,7 +317,8 @@ void vmp_backing_get_stats(const vmp_backing *b, vmp_backing_stats *out) {
   out->slots_retired = b->slots_retired;
   out->hard_limit_bytes = b->chunks.hard_limit_bytes;
   out->soft_limit_bytes = b->chunks.soft_limit_bytes;
-  out->metadata_bytes = sizeof *b + b->leaf_bytes + vmp_node_pool_bytes(&b->chunks.records) + vmp_node_pool_bytes(&b->places);
+  out->metadata_bytes =
+      sizeof *b + b->leaf_bytes + vmp_node_pool_bytes(&b->chunks.records) + vmp_node_pool_bytes(&b->places);
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     if (b->chunks.parked[order].count > 0) out->largest_parked_bytes = b->granule_bytes << order;
   }

@@ -3,10 +3,9 @@
 // Owns: reservations, the slot table, chunks and their live counts, parked and spare chunks, retiring slots, the
 // byte limits. Does not own: which bytes of a slot are used (the layers), streams (clock).
 //
-//     offsets   [ slot | slot | slot | slot | slot | slot | slot ...          ]   reservation 0   | hole | reservation 1
-//     slots        c1     c1     c2     -     ~c3    c4     c4
-//     c1 live      mapped, some block touches it
-//     c2 parked    mapped, nobody touches it: taken without asking anyone, oldest of the smallest free range first
+//     offsets   [ slot | slot | slot | slot | slot | slot | slot ...          ]   reservation 0   | hole | reservation
+//     1 slots        c1     c1     c2     -     ~c3    c4     c4 c1 live      mapped, some block touches it c2 parked
+//     mapped, nobody touches it: taken without asking anyone, oldest of the smallest free range first
 //     -            unmapped
 //     ~c3 retiring c3 already serves another slot; this old mapping goes when its fence is complete on the host
 //     spare        a chunk that is mapped nowhere
@@ -43,8 +42,8 @@ typedef struct vmp_lock_hooks {
 typedef struct vmp_backing_options {
   vmp_driver *driver;
   vmp_clock *clock;
-  int device;                 // ordinal
-  vmp_cu_context context;     // the device's primary context, to ask how much memory is free; NULL: don't ask
+  int device;              // ordinal
+  vmp_cu_context context;  // the device's primary context, to ask how much memory is free; NULL: don't ask
   uint64_t granule_bytes;
   uint64_t chunk_max_bytes;   // a power of two of granules
   uint64_t growth_bytes;      // growth is rounded up to this where memory is plentiful; 0: exactly what is needed

@@ -8,7 +8,9 @@ uint64_t vmp_backing_map_ahead(vmp_backing *b, uint64_t offset, uint64_t room, u
     uint64_t next = backing_skip_unmapped(b, slot, end);
     if (next == slot) {
       uint32_t word = backing_word(b, slot);
-      slot = word_is_home(word) ? backing_chunk(b, word & WORD_INDEX)->home + chunk_slots(backing_chunk(b, word & WORD_INDEX)) : slot + 1;
+      slot = word_is_home(word)
+                 ? backing_chunk(b, word & WORD_INDEX)->home + chunk_slots(backing_chunk(b, word & WORD_INDEX))
+                 : slot + 1;
       continue;
     }
     uint64_t slots = next - slot, wanted = (bytes - mapped + b->granule_bytes - 1) >> b->granule_log2;
@@ -19,7 +21,10 @@ uint64_t vmp_backing_map_ahead(vmp_backing *b, uint64_t offset, uint64_t room, u
     if (slots > batch) slots = batch;
     if (slots > limit >> b->granule_log2) slots = limit >> b->granule_log2;
     if (slots == 0) break;
-    plan_rules rules = {.effort = VMP_EFFORT_NORMAL, .create_bytes = slots << b->granule_log2, .soft_bytes = slots << b->granule_log2, .max_order = b->chunk_max_order};
+    plan_rules rules = {.effort = VMP_EFFORT_NORMAL,
+                        .create_bytes = slots << b->granule_log2,
+                        .soft_bytes = slots << b->granule_log2,
+                        .max_order = b->chunk_max_order};
     plan p = {0};
     uint64_t missing = 0, created = UINT64_MAX;
     vmp_status status = plan_make(b, slot, slots, &rules, &p, &missing);

@@ -8,15 +8,11 @@
 
 static const char *chunk_word(const chunk *c) {
   switch ((chunk_state)c->state) {
-    case CHUNK_LIVE:
-      return "live";
-    case CHUNK_PARKED:
-      return "parked";
-    case CHUNK_BROKEN:
-      return "broken";
+    case CHUNK_LIVE: return "live";
+    case CHUNK_PARKED: return "parked";
+    case CHUNK_BROKEN: return "broken";
     case CHUNK_SPARE:
-    case CHUNK_TRANSIT:
-      break;
+    case CHUNK_TRANSIT: break;
   }
   return "transit";
 }
@@ -40,7 +36,8 @@ void vmp_backing_walk_mappings(const vmp_backing *b, vmp_mapping_fn fn, void *co
       uint32_t word = backing_word(b, slot), id = word & WORD_INDEX;
       if (word_is_home(word)) {
         const chunk *c = backing_chunk(b, id);
-        fn(context, c->home << b->granule_log2, chunk_bytes(&b->chunks, c), chunk_word(c), id, c->live, vmp_fence_merge(c->fence, c->moved));
+        fn(context, c->home << b->granule_log2, chunk_bytes(&b->chunks, c), chunk_word(c), id, c->live,
+           vmp_fence_merge(c->fence, c->moved));
         slot = c->home + chunk_slots(c);
       } else {
         const place *p = backing_place(b, id);
@@ -72,12 +69,15 @@ static void check_home(const vmp_backing *b, uint64_t slot, uint32_t id, tally *
   const chunk *c = backing_chunk(b, id);
   sum->mapped_slots++;
   if (slot - c->home >= chunk_slots(c)) {
-    vmp_report_fault(report, "backing: slot %llu names chunk %u, whose home is slot %llu", (unsigned long long)slot, id, (unsigned long long)c->home);
+    vmp_report_fault(report, "backing: slot %llu names chunk %u, whose home is slot %llu", (unsigned long long)slot, id,
+                     (unsigned long long)c->home);
     return;
   }
   if (slot != c->home) return;
-  if (c->handle == 0) vmp_report_fault(report, "backing: chunk %u at slot %llu has no handle", id, (unsigned long long)slot);
-  if (c->state == CHUNK_SPARE) vmp_report_fault(report, "backing: chunk %u at slot %llu is called spare", id, (unsigned long long)slot);
+  if (c->handle == 0)
+    vmp_report_fault(report, "backing: chunk %u at slot %llu has no handle", id, (unsigned long long)slot);
+  if (c->state == CHUNK_SPARE)
+    vmp_report_fault(report, "backing: chunk %u at slot %llu is called spare", id, (unsigned long long)slot);
   if ((c->live > 0) != (c->state == CHUNK_LIVE)) {
     vmp_report_fault(report, "backing: chunk %u has %u live claims in state %s", id, c->live, chunk_word(c));
   }
@@ -90,7 +90,8 @@ static void check_place(const vmp_backing *b, uint64_t slot, uint32_t id, tally 
   }
   const place *p = backing_place(b, id);
   if (slot - p->slot >= p->slots) {
-    vmp_report_fault(report, "backing: slot %llu names place %u, which lies at slot %llu", (unsigned long long)slot, id, (unsigned long long)p->slot);
+    vmp_report_fault(report, "backing: slot %llu names place %u, which lies at slot %llu", (unsigned long long)slot, id,
+                     (unsigned long long)p->slot);
     return;
   }
   if (p->state == PLACE_RETIRING) sum->retiring_slots++;
@@ -111,7 +112,8 @@ static void check_table(const vmp_backing *b, tally *sum, vmp_report *report) {
         uint32_t word = r->leaves[leaf][at];
         uint64_t slot = r->first_slot + leaf * LEAF_SLOTS + at;
         if (word == 0) continue;
-        if (slot >= r->high_slot) vmp_report_fault(report, "backing: slot %llu is in use above the high slot", (unsigned long long)slot);
+        if (slot >= r->high_slot)
+          vmp_report_fault(report, "backing: slot %llu is in use above the high slot", (unsigned long long)slot);
         if (word_is_home(word)) check_home(b, slot, word & WORD_INDEX, sum, report);
         if (word_is_place(word)) check_place(b, slot, word & WORD_INDEX, sum, report);
       }
@@ -133,7 +135,8 @@ static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, vmp_
     if (home) mapped += chunk_slots(c);
     for (uint64_t slot = c->home; home && slot < c->home + chunk_slots(c); slot++) {
       if (backing_word(b, slot) != (WORD_HOME | id)) {
-        vmp_report_fault(report, "backing: chunk %u lives at slot %llu, which doesn't name it", id, (unsigned long long)slot);
+        vmp_report_fault(report, "backing: chunk %u lives at slot %llu, which doesn't name it", id,
+                         (unsigned long long)slot);
       }
     }
     if (aliases != NULL && c->aliases != aliases[id]) {
@@ -141,7 +144,8 @@ static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, vmp_
     }
   }
   if (b->transits == 0 && held != b->chunks.held_bytes) {
-    vmp_report_fault(report, "backing: held_bytes is %llu and the chunks have %llu", (unsigned long long)b->chunks.held_bytes, (unsigned long long)held);
+    vmp_report_fault(report, "backing: held_bytes is %llu and the chunks have %llu",
+                     (unsigned long long)b->chunks.held_bytes, (unsigned long long)held);
   }
   return mapped;
 }
@@ -159,10 +163,12 @@ static uint32_t *count_aliases(const vmp_backing *b) {
   return aliases;
 }
 
-static void check_list_sums(const char *name, const place_list *list, uint64_t places, uint64_t slots, vmp_report *report) {
+static void check_list_sums(const char *name, const place_list *list, uint64_t places, uint64_t slots,
+                            vmp_report *report) {
   if (list->count == places && list->slots == slots) return;
   vmp_report_fault(report, "backing: the %s list counts %llu places of %llu slots; the table shows %llu of %llu", name,
-                   (unsigned long long)list->count, (unsigned long long)list->slots, (unsigned long long)places, (unsigned long long)slots);
+                   (unsigned long long)list->count, (unsigned long long)list->slots, (unsigned long long)places,
+                   (unsigned long long)slots);
 }
 
 size_t vmp_backing_check(const vmp_backing *b, vmp_report *report) {
@@ -179,11 +185,13 @@ size_t vmp_backing_check(const vmp_backing *b, vmp_report *report) {
   vmp_mem_free(aliases);
   if (b->transits == 0 && (mapped != sum.mapped_slots || mapped << b->granule_log2 != b->chunks.mapped_bytes)) {
     vmp_report_fault(report, "backing: mapped_bytes is %llu, the chunks have %llu slots and the table shows %llu",
-                     (unsigned long long)b->chunks.mapped_bytes, (unsigned long long)mapped, (unsigned long long)sum.mapped_slots);
+                     (unsigned long long)b->chunks.mapped_bytes, (unsigned long long)mapped,
+                     (unsigned long long)sum.mapped_slots);
   }
   if (b->chunks.created < b->chunks.released || b->chunks.created - b->chunks.released > b->chunks.count) {
-    vmp_report_fault(report, "backing: %llu chunks were created, %llu released, and %llu exist", (unsigned long long)b->chunks.created,
-                     (unsigned long long)b->chunks.released, (unsigned long long)b->chunks.count);
+    vmp_report_fault(report, "backing: %llu chunks were created, %llu released, and %llu exist",
+                     (unsigned long long)b->chunks.created, (unsigned long long)b->chunks.released,
+                     (unsigned long long)b->chunks.count);
   }
   return report->faults - before;
 }

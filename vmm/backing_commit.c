@@ -79,8 +79,8 @@ static vmp_status grant_access(vmp_backing *b, plan *p) {
     next = run_end(p, first);
     int code = VMP_CU_NOT_READY;
     for (int tries = 0; code == VMP_CU_NOT_READY && tries < NOT_READY_TRIES; tries++) {
-      code = vmp_drv_mem_set_access(b->options.driver, p->pieces[first].address,
-                                    (size_t)run_bytes(b, p, first, next), b->access, b->num_access);
+      code = vmp_drv_mem_set_access(b->options.driver, p->pieces[first].address, (size_t)run_bytes(b, p, first, next),
+                                    b->access, b->num_access);
     }
     if (code != 0) return fail(b, VMP_CALL_mem_set_access, code, &p->pieces[first]);
   }

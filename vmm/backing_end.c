@@ -16,7 +16,9 @@ static void unmap_everything(vmp_backing *b, vmp_status *first) {
     while ((slot = backing_skip_unmapped(b, slot, end)) < end) {
       uint64_t run = slot;
       while (run < end && backing_word(b, run) != 0) run++;
-      note(b, first, VMP_CALL_mem_unmap, vmp_drv_mem_unmap(b->options.driver, backing_slot_address(b, slot), (size_t)((run - slot) << b->granule_log2)));
+      note(b, first, VMP_CALL_mem_unmap,
+           vmp_drv_mem_unmap(b->options.driver, backing_slot_address(b, slot),
+                             (size_t)((run - slot) << b->granule_log2)));
       slot = run;
     }
   }
@@ -38,7 +40,8 @@ vmp_status vmp_backing_destroy(vmp_backing *b) {
     release_everything(b, &first);
     for (size_t i = 0; i < b->num_reservations; i++) {
       const reservation *r = &b->reservations[i];
-      note(b, &first, VMP_CALL_mem_address_free, vmp_drv_mem_address_free(b->options.driver, r->address, (size_t)r->bytes));
+      note(b, &first, VMP_CALL_mem_address_free,
+           vmp_drv_mem_address_free(b->options.driver, r->address, (size_t)r->bytes));
     }
   }
   for (size_t i = 0; i < b->num_reservations; i++) {

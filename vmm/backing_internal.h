@@ -67,9 +67,9 @@ struct vmp_backing {
   chunk_store chunks;
   vmp_node_pool places;
   place_list retiring, broken;
-  uint64_t polled_places;   // retiring.count after the last poll: poll again when it has grown much
-  uint64_t transits;        // plans and removals that are between unlock and lock
-  uint64_t change_serial;   // changes logged so far
+  uint64_t polled_places;  // retiring.count after the last poll: poll again when it has grown much
+  uint64_t transits;       // plans and removals that are between unlock and lock
+  uint64_t change_serial;  // changes logged so far
   change changes[CHANGE_LOG];
   uint64_t takes, takes_resized, slots_retired, leaf_bytes;
 };
@@ -79,7 +79,9 @@ reservation *backing_reservation_of(const vmp_backing *b, uint64_t slot);
 // backing_word: 0 for slots outside every reservation too.
 uint32_t backing_word(const vmp_backing *b, uint64_t slot);
 // backing_has_slot: whether a slot belongs to a reservation.
-static inline bool backing_has_slot(const vmp_backing *b, uint64_t slot) { return backing_reservation_of(b, slot) != NULL; }
+static inline bool backing_has_slot(const vmp_backing *b, uint64_t slot) {
+  return backing_reservation_of(b, slot) != NULL;
+}
 // backing_prepare_slots makes the leaves that a range needs. False: no host memory.
 bool backing_prepare_slots(vmp_backing *b, uint64_t slot, uint64_t slots);
 // backing_set_words writes one word to slots whose leaves exist.
@@ -122,11 +124,11 @@ typedef struct plan {
 typedef struct plan_rules {
   vmp_stream_index stream;
   vmp_effort effort;
-  uint64_t create_bytes;   // how much may be created at all: limits, device memory, earlier refusals
-  uint64_t soft_bytes;     // ... before parked memory is preferred
-  uint64_t growth_slots;   // round growth up to this; 0 or 1: exact
-  unsigned max_order;      // largest chunk to create
-  bool wait_allowed;       // parked memory of other streams, behind a stream wait
+  uint64_t create_bytes;  // how much may be created at all: limits, device memory, earlier refusals
+  uint64_t soft_bytes;    // ... before parked memory is preferred
+  uint64_t growth_slots;  // round growth up to this; 0 or 1: exact
+  unsigned max_order;     // largest chunk to create
+  bool wait_allowed;      // parked memory of other streams, behind a stream wait
 } plan_rules;
 
 // plan_make covers every unmapped slot of [slot, slot + slots). On success the chosen chunks are in TRANSIT and the

@@ -184,8 +184,8 @@ static range_state look(const vmp_backing *b, uint64_t slot, uint64_t end) {
   return state;
 }
 
-// How large a new chunk may be when only `room` bytes can still be created: the closer the end, the smaller, so that the
-// last of the memory is not tied up in chunks that a few small blocks pin.
+// How large a new chunk may be when only `room` bytes can still be created: the closer the end, the smaller, so that
+// the last of the memory is not tied up in chunks that a few small blocks pin.
 static unsigned order_for_room(const vmp_backing *b, uint64_t room_bytes) {
   uint64_t slots = (room_bytes >> b->granule_log2) / 16;
   unsigned order = slots <= 1 ? 0 : vmp_log2(slots);
@@ -216,7 +216,8 @@ static plan_rules first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effor
   backing_wake(b);
   rules.create_bytes = min_u64(chunk_room(&b->chunks, b->chunks.hard_limit_bytes), device);
   rules.soft_bytes = min_u64(rules.create_bytes, chunk_room(&b->chunks, b->chunks.soft_limit_bytes));
-  double parked_share = b->chunks.mapped_bytes == 0 ? 0 : (double)b->chunks.parked_bytes / (double)b->chunks.mapped_bytes;
+  double parked_share =
+      b->chunks.mapped_bytes == 0 ? 0 : (double)b->chunks.parked_bytes / (double)b->chunks.mapped_bytes;
   if (parked_share > b->options.park_limit) rules.soft_bytes = 0;
   rules.max_order = order_for_room(b, rules.soft_bytes > 0 ? rules.soft_bytes : rules.create_bytes);
   uint64_t growth = b->options.growth_bytes >> b->granule_log2;
@@ -284,17 +285,14 @@ static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stre
     return VMP_OK;
   }
   if (effort == VMP_EFFORT_MAPPED) return vmp_fail(VMP_ERROR_BUSY, "the range is not wholly mapped");
-  if (state == RANGE_BLOCKED) {
-    if (effort < VMP_EFFORT_RESIZE || !vmp_backing_wait_transit(b)) {
-      return vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
-    }
-    return op_claim(self, offset, bytes, stream, effort, out_after);
-  }
-  backing_poll_if_crowded(b);
+  backing_poll_if_crowded(b);  // heals what is broken, too
   state = look(b, slot, end);
+  while (state == RANGE_BLOCKED && effort >= VMP_EFFORT_RESIZE && vmp_backing_wait_transit(b))
+    state = look(b, slot, end);
   if (state == RANGE_BLOCKED) return vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
   hole_list holes;
-  if (!find_holes(b, slot, end, &holes)) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to plan a claim");
+  if (!find_holes(b, slot, end, &holes))
+    return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to plan a claim");
   // Counting what is mapped keeps it from being taken for the holes.
   vmp_fence after = count_mapped(b, slot, end, &holes, false);
   vmp_status status = fill_holes(b, slot, end, stream, effort);

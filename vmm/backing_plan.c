@@ -12,8 +12,8 @@
 #include "vmm/backing_internal.h"
 #include "vmm/memory.h"
 
-#define CANDIDATES 64u    // parked chunks of one size that are looked at
-#define RUN_LOOK 32u      // neighbours that are looked at, on each side
+#define CANDIDATES 64u  // parked chunks of one size that are looked at
+#define RUN_LOOK 32u    // neighbours that are looked at, on each side
 
 // A hole that is being filled: [slot, end) must be mapped; [low, high) may be.
 typedef struct hole {
@@ -44,7 +44,8 @@ static uint32_t best_parked(const vmp_backing *b, unsigned order, const plan_rul
   uint32_t best = 0;
   uint64_t best_run = UINT64_MAX;
   unsigned seen = 0;
-  for (uint32_t id = b->chunks.parked[order].head; id != 0 && seen < CANDIDATES; id = backing_chunk(b, id)->next, seen++) {
+  for (uint32_t id = b->chunks.parked[order].head; id != 0 && seen < CANDIDATES;
+       id = backing_chunk(b, id)->next, seen++) {
     const chunk *c = backing_chunk(b, id);
     vmp_fence fence = vmp_fence_merge(c->fence, c->moved);
     if (!may_wait && !vmp_fence_is_none(vmp_clock_others(b->options.clock, fence, rules->stream))) continue;
@@ -115,7 +116,13 @@ static bool add_piece(vmp_backing *b, plan *p, piece_source source, uint32_t chu
   *backing_place(b, place_id) = (place){.slot = slot, .slots = slots, .chunk = chunk_id, .state = PLACE_TRANSIT};
   backing_set_words(b, slot, slots, WORD_PLACE | place_id);
   piece *added = &p->pieces[p->num_pieces++];
-  *added = (piece){.slot = slot, .address = backing_slot_address(b, slot), .old_slot = c->home, .chunk = chunk_id, .place = place_id, .source = (uint8_t)source, .order = (uint8_t)order};
+  *added = (piece){.slot = slot,
+                   .address = backing_slot_address(b, slot),
+                   .old_slot = c->home,
+                   .chunk = chunk_id,
+                   .place = place_id,
+                   .source = (uint8_t)source,
+                   .order = (uint8_t)order};
   if (source != PIECE_CREATE) chunk_to_transit(&b->chunks, chunk_id);
   if (source == PIECE_TAKE) backing_log_change(b, c->home, slots);
   return true;
@@ -144,8 +151,8 @@ void plan_free(plan *p) {
   *p = (plan){0};
 }
 
-// new_order: the size of the next new chunk for `left` slots of need, of which `room` slots could be mapped in all; growth
-// rounds the need up while the budget lasts.
+// new_order: the size of the next new chunk for `left` slots of need, of which `room` slots could be mapped in all;
+// growth rounds the need up while the budget lasts.
 static unsigned new_order(const vmp_backing *b, const plan *p, const plan_rules *rules, uint64_t left, uint64_t room) {
   uint64_t budget = (rules->create_bytes - p->created_bytes) >> b->granule_log2;
   uint64_t want = left;
@@ -233,7 +240,8 @@ static void room_around(const vmp_backing *b, hole *h, bool at_start, bool at_en
   h->high = h->end;
   if (at_end && backing_has_slot(b, h->end - 1)) h->high = backing_skip_unmapped(b, h->end, h->end + reach);
   if (!at_start) return;
-  while (h->low > 0 && h->slot - h->low < reach && backing_has_slot(b, h->low - 1) && backing_word(b, h->low - 1) == 0) {
+  while (h->low > 0 && h->slot - h->low < reach && backing_has_slot(b, h->low - 1) &&
+         backing_word(b, h->low - 1) == 0) {
     h->low--;
   }
 }
@@ -241,21 +249,25 @@ static void room_around(const vmp_backing *b, hole *h, bool at_start, bool at_en
 static vmp_status why_not(const vmp_backing *b, uint64_t missing_bytes, const plan_rules *rules) {
   uint64_t idle = b->chunks.parked_bytes + b->chunks.spare_bytes;
   if (idle >= missing_bytes) {
-    return vmp_fail(VMP_ERROR_FRAGMENTED, "%llu bytes are parked, but in chunks that don't fit here or that other streams still use",
+    return vmp_fail(VMP_ERROR_FRAGMENTED,
+                    "%llu bytes are parked, but in chunks that don't fit here or that other streams still use",
                     (unsigned long long)idle);
   }
   if (chunk_room(&b->chunks, b->chunks.hard_limit_bytes) < missing_bytes) {
     return vmp_fail(VMP_ERROR_LIMIT, "%llu bytes more would cross the hard limit of %llu; %llu are held",
-                    (unsigned long long)missing_bytes, (unsigned long long)b->chunks.hard_limit_bytes, (unsigned long long)b->chunks.held_bytes);
+                    (unsigned long long)missing_bytes, (unsigned long long)b->chunks.hard_limit_bytes,
+                    (unsigned long long)b->chunks.held_bytes);
   }
   if (!b->options.may_create) {
-    return vmp_fail(VMP_ERROR_LIMIT, "a static pool does not grow; %llu bytes more are needed", (unsigned long long)missing_bytes);
+    return vmp_fail(VMP_ERROR_LIMIT, "a static pool does not grow; %llu bytes more are needed",
+                    (unsigned long long)missing_bytes);
   }
   return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "the device has %llu bytes left and %llu more are needed",
                   (unsigned long long)rules->create_bytes, (unsigned long long)missing_bytes);
 }
 
-vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_rules *given, plan *p, uint64_t *out_short) {
+vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_rules *given, plan *p,
+                     uint64_t *out_short) {
   plan_rules rules = *given;
   uint64_t room = chunk_room(&b->chunks, b->chunks.hard_limit_bytes), end = slot + slots, at = slot, missing = 0;
   if (rules.create_bytes > room) rules.create_bytes = room;

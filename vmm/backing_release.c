@@ -1,7 +1,7 @@
 // backing_release.c: memory back to the device: trim, and making room for chunks of other sizes.
 //
-// Only idle chunks go: spare ones, and parked ones whose work the host has seen complete and that no retiring place still
-// shows. Nothing here allocates host memory.
+// Only idle chunks go: spare ones, and parked ones whose work the host has seen complete and that no retiring place
+// still shows. Nothing here allocates host memory.
 #include "vmm/backing_internal.h"
 #include "vmm/driver_error.h"
 
@@ -13,7 +13,8 @@ static void start_release(vmp_backing *b, uint32_t id, removal *out) {
   chunk *c = backing_chunk(b, id);
   bool mapped = c->state == CHUNK_PARKED;
   chunk_to_transit(&b->chunks, id);
-  *out = (removal){.slot = mapped ? c->home : UINT64_MAX, .slots = mapped ? chunk_slots(c) : 0, .id = id, .handle = c->handle};
+  *out = (removal){
+      .slot = mapped ? c->home : UINT64_MAX, .slots = mapped ? chunk_slots(c) : 0, .id = id, .handle = c->handle};
   if (mapped) {
     out->address = backing_slot_address(b, c->home);
     backing_log_change(b, c->home, chunk_slots(c));
@@ -75,8 +76,8 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
   return released;
 }
 
-// collect_idle puts up to REMOVAL_BATCH idle chunks in transit until `wanted` bytes are found: spares first, then parked ones,
-// large ones first, each size from the smallest free range on.
+// collect_idle puts up to REMOVAL_BATCH idle chunks in transit until `wanted` bytes are found: spares first, then
+// parked ones, large ones first, each size from the smallest free range on.
 static size_t collect_idle(vmp_backing *b, uint64_t wanted, removal *list) {
   size_t count = 0;
   uint64_t found = 0;

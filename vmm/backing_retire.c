@@ -1,8 +1,8 @@
 // backing_retire.c: what gives addresses or memory back: old mappings whose work has finished, trim, making room for
 // other chunk sizes, mapping ahead, the end.
 //
-// Removals go in batches: under the lock up to REMOVAL_BATCH mappings are put in transit, without it neighbouring ones are
-// unmapped with one call each run, under it again the result is committed. Nothing here allocates host memory but
+// Removals go in batches: under the lock up to REMOVAL_BATCH mappings are put in transit, without it neighbouring ones
+// are unmapped with one call each run, under it again the result is committed. Nothing here allocates host memory but
 // map-ahead, which may fail.
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,8 @@ void backing_unmap_batch(vmp_backing *b, removal *list, size_t count) {
     int code = vmp_drv_mem_unmap(b->options.driver, list[first].address, (size_t)(slots << b->granule_log2));
     for (size_t i = first; i < next; i++) {
       if (code != 0 && next - first > 1) {
-        list[i].code = vmp_drv_mem_unmap(b->options.driver, list[i].address, (size_t)(list[i].slots << b->granule_log2));
+        list[i].code =
+            vmp_drv_mem_unmap(b->options.driver, list[i].address, (size_t)(list[i].slots << b->granule_log2));
       } else {
         list[i].code = code;
       }
@@ -88,7 +89,8 @@ static size_t collect_broken_chunks(vmp_backing *b, removal *list) {
   for (uint32_t id = 1; id <= b->chunks.records.touched && count < REMOVAL_BATCH; id++) {
     const chunk *c = backing_chunk(b, id);
     if (c->state != CHUNK_BROKEN) continue;
-    list[count++] = (removal){.slot = c->home, .slots = chunk_slots(c), .address = backing_slot_address(b, c->home), .id = id};
+    list[count++] =
+        (removal){.slot = c->home, .slots = chunk_slots(c), .address = backing_slot_address(b, c->home), .id = id};
     chunk_to_transit(&b->chunks, id);
   }
   return count;

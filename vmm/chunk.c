@@ -38,15 +38,27 @@ static void link_after(chunk_store *store, chunk_list *list, uint32_t id, uint32
   chunk *c = chunk_at(store, id);
   c->prev = prev;
   c->next = prev != 0 ? chunk_at(store, prev)->next : list->head;
-  if (prev != 0) chunk_at(store, prev)->next = id; else list->head = id;
-  if (c->next != 0) chunk_at(store, c->next)->prev = id; else list->tail = id;
+  if (prev != 0)
+    chunk_at(store, prev)->next = id;
+  else
+    list->head = id;
+  if (c->next != 0)
+    chunk_at(store, c->next)->prev = id;
+  else
+    list->tail = id;
   list->count++;
 }
 
 static void unlink_chunk(chunk_store *store, chunk_list *list, uint32_t id) {
   chunk *c = chunk_at(store, id);
-  if (c->prev != 0) chunk_at(store, c->prev)->next = c->next; else list->head = c->next;
-  if (c->next != 0) chunk_at(store, c->next)->prev = c->prev; else list->tail = c->prev;
+  if (c->prev != 0)
+    chunk_at(store, c->prev)->next = c->next;
+  else
+    list->head = c->next;
+  if (c->next != 0)
+    chunk_at(store, c->next)->prev = c->prev;
+  else
+    list->tail = c->prev;
   c->prev = c->next = 0;
   list->count--;
 }
@@ -131,11 +143,14 @@ static uint64_t check_list(const chunk_store *store, const chunk_list *list, uns
     const chunk *c = chunk_at(store, id);
     count++;
     if (c->state != (uint8_t)state || c->live != 0) {
-      vmp_report_fault(report, "chunk: %u in the %s list is in state %u with %u live claims", id, name, c->state, c->live);
+      vmp_report_fault(report, "chunk: %u in the %s list is in state %u with %u live claims", id, name, c->state,
+                       c->live);
     }
-    if (c->order != order) vmp_report_fault(report, "chunk: %u of order %u is in the %s list of order %u", id, c->order, name, order);
+    if (c->order != order)
+      vmp_report_fault(report, "chunk: %u of order %u is in the %s list of order %u", id, c->order, name, order);
     if (c->prev != prev) vmp_report_fault(report, "chunk: %u in the %s list has a wrong backward link", id, name);
-    if (state == CHUNK_PARKED && c->stamp <= stamp) vmp_report_fault(report, "chunk: %u in the parked list is out of order", id);
+    if (state == CHUNK_PARKED && c->stamp <= stamp)
+      vmp_report_fault(report, "chunk: %u in the parked list is out of order", id);
     stamp = c->stamp;
     prev = id;
   }

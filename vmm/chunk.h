@@ -77,12 +77,12 @@ uint32_t chunk_new(chunk_store *store, unsigned order);
 void chunk_drop(chunk_store *store, uint32_t id);
 
 // State changes. Each takes a chunk in TRANSIT (or LIVE, PARKED where named) to the state in its name.
-void chunk_to_live(chunk_store *store, uint32_t id);      // from PARKED
-void chunk_to_parked(chunk_store *store, uint32_t id);    // from LIVE or TRANSIT, mapped at home; youngest
+void chunk_to_live(chunk_store *store, uint32_t id);         // from PARKED
+void chunk_to_parked(chunk_store *store, uint32_t id);       // from LIVE or TRANSIT, mapped at home; youngest
 void chunk_back_to_parked(chunk_store *store, uint32_t id);  // undo: to its old place in the list, by stamp
-void chunk_to_transit(chunk_store *store, uint32_t id);   // from PARKED or SPARE
-void chunk_to_spare(chunk_store *store, uint32_t id);     // from TRANSIT, mapped nowhere
-void chunk_to_broken(chunk_store *store, uint32_t id);    // from TRANSIT, mapped at home
+void chunk_to_transit(chunk_store *store, uint32_t id);      // from PARKED or SPARE
+void chunk_to_spare(chunk_store *store, uint32_t id);        // from TRANSIT, mapped nowhere
+void chunk_to_broken(chunk_store *store, uint32_t id);       // from TRANSIT, mapped at home
 
 // chunk_mapped and chunk_unmapped count what has a home.
 void chunk_mapped(chunk_store *store, uint32_t id, uint64_t home);

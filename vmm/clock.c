@@ -2,11 +2,10 @@
 //
 // The hit path (vmp_clock_stream of a known stream, vmp_clock_fence, known_complete, others) reads and writes atomics
 // only. A new stream takes the mutex once.
-#include "vmm/clock_internal.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "vmm/clock_internal.h"
 #include "vmm/driver_error.h"
 #include "vmm/memory.h"
 
@@ -25,7 +24,9 @@ static uintptr_t canonical_handle(vmp_cu_stream stream) {
 
 static bool is_per_thread(uintptr_t handle) { return handle == 2; }
 
-bool clock_entry_is_mine(const clock_entry *entry) { return entry->thread == 0 || entry->thread == clock_this_thread(); }
+bool clock_entry_is_mine(const clock_entry *entry) {
+  return entry->thread == 0 || entry->thread == clock_this_thread();
+}
 
 static uint32_t hash_slot(uintptr_t handle, uint64_t thread) {
   uint64_t mixed = ((uint64_t)handle ^ (thread * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -212,7 +213,8 @@ void vmp_clock_get_stats(const vmp_clock *clock, vmp_clock_stats *out) {
 
 static void check_entry(const vmp_clock *clock, uint32_t index, uint64_t sequence, vmp_report *report) {
   const clock_entry *entry = &clock->entries[index];
-  if (entry->lane >= CLOCK_OVERFLOW_LANE) vmp_report_fault(report, "clock: stream %u is in lane %u", index, entry->lane);
+  if (entry->lane >= CLOCK_OVERFLOW_LANE)
+    vmp_report_fault(report, "clock: stream %u is in lane %u", index, entry->lane);
   if (entry->completed > sequence) {
     vmp_report_fault(report, "clock: stream %u is complete up to %llu, past the sequence %llu", index,
                      (unsigned long long)entry->completed, (unsigned long long)sequence);

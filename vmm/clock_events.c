@@ -73,7 +73,8 @@ static int take_event(vmp_clock *clock, clock_entry *entry, vmp_cu_event *out_ev
 static vmp_status record(vmp_clock *clock, clock_entry *entry) {
   vmp_cu_event event;
   int code = take_event(clock, entry, &event);
-  if (code != 0) return vmp_driver_fail(clock->driver, VMP_CALL_event_create, code, "an event is needed to order streams");
+  if (code != 0)
+    return vmp_driver_fail(clock->driver, VMP_CALL_event_create, code, "an event is needed to order streams");
   uint64_t sequence = atomic_load(&clock->sequence);  // before the record: the event covers at least this
   code = vmp_drv_event_record(clock->driver, event, entry->handle);
   if (code != 0) {
@@ -208,7 +209,8 @@ static vmp_status order_behind_entry(vmp_clock *clock, vmp_cu_stream stream, clo
   }
   int code = vmp_drv_stream_wait_event(clock->driver, stream, mark->event, 0);
   if (code != 0) {
-    return vmp_driver_fail(clock->driver, VMP_CALL_stream_wait_event, code, "the stream can't be ordered behind another");
+    return vmp_driver_fail(clock->driver, VMP_CALL_stream_wait_event, code,
+                           "the stream can't be ordered behind another");
   }
   *out_sequence = mark->sequence;
   atomic_fetch_add(&clock->stream_waits, 1);
@@ -268,8 +270,8 @@ vmp_status vmp_clock_order(vmp_clock *clock, vmp_cu_stream stream, vmp_fence fen
   return status;
 }
 
-// pick_outstanding finds a mark that the fence still waits for, and pins its stream. *out_unmarked: some of its work has
-// no mark that this thread could wait for.
+// pick_outstanding finds a mark that the fence still waits for, and pins its stream. *out_unmarked: some of its work
+// has no mark that this thread could wait for.
 static clock_entry *pick_outstanding(vmp_clock *clock, vmp_fence fence, vmp_cu_event *out_event, bool *out_unmarked) {
   for (uint64_t streams = fence.streams; streams != 0; streams &= streams - 1) {
     uint32_t lane = (uint32_t)__builtin_ctzll(streams);

@@ -15,9 +15,9 @@
 
 #define CLOCK_LANES 64u
 #define CLOCK_OVERFLOW_LANE 63u
-#define CLOCK_ENTRIES 192u     // streams that are told apart
+#define CLOCK_ENTRIES 192u      // streams that are told apart
 #define CLOCK_TABLE_SLOTS 512u  // hash slots, at most 3/8 full
-#define CLOCK_MARKS 8u         // outstanding events of one stream
+#define CLOCK_MARKS 8u          // outstanding events of one stream
 
 // A mark: an event that was recorded when the pool's sequence number was `sequence`.
 typedef struct clock_mark {
