@@ -18,6 +18,7 @@
 #include "vmm/host_model.h"
 
 #define RETIRED_LIMIT_BYTES (UINT64_C(8) << 40)
+#define LARGE_DIRECTORY 8192u  // leaves
 
 #if defined(__SANITIZE_THREAD__)
 #define PROCESS_LIMIT_BYTES (UINT64_C(1) << 30)
@@ -127,6 +128,7 @@ static void release_retired(vmp_host *host, uint64_t limit) {
     unmap_process(host->retired[gone].base, host->retired[gone].bytes);
     gone++;
   }
+  if (gone == 0) return;
   host->num_retired -= gone;
   memmove(host->retired, host->retired + gone, host->num_retired * sizeof *host->retired);
 }
@@ -181,6 +183,24 @@ static bool take_process(vmp_host *host, uint64_t bytes, uint64_t alignment, uin
 
 // ---- reservations ----
 
+// A directory of leaves. Large ones (64 TiB in 4 KiB slots have 16 Mi leaves) are mapped, so that only the parts in
+// use exist.
+static vmp_host_leaf **make_directory(uint64_t num_leaves) {
+  if (num_leaves <= LARGE_DIRECTORY) return calloc(num_leaves, sizeof(vmp_host_leaf *));
+  if (num_leaves > SIZE_MAX / sizeof(vmp_host_leaf *)) return NULL;
+  void *place = mmap(NULL, num_leaves * sizeof(vmp_host_leaf *), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return place == MAP_FAILED ? NULL : place;
+}
+
+static void free_directory(vmp_host_leaf **leaves, uint64_t num_leaves) {
+  if (num_leaves <= LARGE_DIRECTORY) {
+    free(leaves);
+  } else {
+    (void)munmap(leaves, num_leaves * sizeof(vmp_host_leaf *));
+  }
+}
+
 static vmp_host_reservation *make_reservation(vmp_host *host, uint64_t bytes) {
   if (!vmp_host_grow(&host->reservations, &host->cap_reservations, host->num_reservations + 1,
                      sizeof host->reservations[0]) ||
@@ -192,7 +212,7 @@ static vmp_host_reservation *make_reservation(vmp_host *host, uint64_t bytes) {
   if (reservation == NULL) return NULL;
   uint64_t slots = bytes / host->unit_bytes + (bytes % host->unit_bytes != 0);
   reservation->num_leaves = slots / VMP_HOST_LEAF_SLOTS + (slots % VMP_HOST_LEAF_SLOTS != 0);
-  reservation->leaves = calloc(reservation->num_leaves, sizeof reservation->leaves[0]);
+  reservation->leaves = make_directory(reservation->num_leaves);
   if (reservation->leaves == NULL) {
     free(reservation);
     return NULL;
@@ -202,13 +222,18 @@ static vmp_host_reservation *make_reservation(vmp_host *host, uint64_t bytes) {
 }
 
 static void free_reservation(vmp_host_reservation *reservation) {
-  for (uint64_t i = 0; i < reservation->num_leaves; i++) free(reservation->leaves[i]);
-  free(reservation->leaves);
+  while (reservation->first_leaf != NULL) {
+    vmp_host_leaf *next = reservation->first_leaf->next;
+    free(reservation->first_leaf);
+    reservation->first_leaf = next;
+  }
+  free_directory(reservation->leaves, reservation->num_leaves);
   free(reservation);
 }
 
 int vmp_host_reserve(vmp_host *host, uint64_t bytes, uint64_t alignment, uint64_t hint,
                      vmp_host_reservation **out_reservation) {
+  if (bytes > VMP_HOST_HIGH_END - VMP_HOST_HIGH_BASE) return VMP_CU_OUT_OF_MEMORY;  // fits nowhere
   if (alignment < host->unit_bytes) alignment = host->unit_bytes;
   vmp_host_reservation *reservation = make_reservation(host, bytes);
   if (reservation == NULL) return VMP_CU_OUT_OF_MEMORY;

@@ -30,7 +30,7 @@ static void check_slots(const vmp_host *host, const vmp_host_reservation *reserv
                         vmp_report *report) {
   for (uint64_t i = 0; i < reservation->num_leaves; i++) {
     for (uint64_t j = 0; reservation->leaves[i] != NULL && j < VMP_HOST_LEAF_SLOTS; j++) {
-      uint32_t id = reservation->leaves[i][j];
+      uint32_t id = reservation->leaves[i]->ids[j];
       if (id == 0) continue;
       uint64_t address = reservation->base + (i * VMP_HOST_LEAF_SLOTS + j) * host->unit_bytes;
       if (id >= host->num_mapping_records || host->mappings[id].bytes == 0) {

@@ -179,8 +179,8 @@ static bool attribute_value(const vmp_host *host, int attribute, int device, int
     case VMP_CU_ATTR_MULTIPROCESSOR_COUNT: *out_value = 1; return true;
     case VMP_CU_ATTR_UNIFIED_ADDRESSING: *out_value = 1; return true;
     case VMP_CU_ATTR_COMPUTE_CAPABILITY_MAJOR: *out_value = 9; return true;
-    case VMP_CU_ATTR_VMM_SUPPORTED:
-    case VMP_CU_ATTR_HANDLE_POSIX_FD: *out_value = state->vmm; return true;
+    case VMP_CU_ATTR_VMM_SUPPORTED: *out_value = state->vmm; return true;
+    case VMP_CU_ATTR_HANDLE_POSIX_FD: *out_value = state->posix_fd; return true;
     case VMP_CU_ATTR_HOST_NUMA_ID: *out_value = -1; return true;
     case VMP_CU_ATTR_INTEGRATED:
     case VMP_CU_ATTR_COMPUTE_CAPABILITY_MINOR:

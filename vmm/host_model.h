@@ -44,10 +44,16 @@ typedef struct vmp_host_stream vmp_host_stream;
 typedef struct vmp_host_thread vmp_host_thread;
 
 // ---- address space ----
+typedef struct vmp_host_leaf {
+  struct vmp_host_leaf *next;         // of those that exist in the reservation
+  uint32_t ids[VMP_HOST_LEAF_SLOTS];  // of mappings, by slot; 0 is "not mapped"
+} vmp_host_leaf;
+
 typedef struct vmp_host_reservation {
   uint64_t base, bytes;
-  uint32_t **leaves;  // [num_leaves], each NULL or VMP_HOST_LEAF_SLOTS mapping ids; 0 is "not mapped"
+  vmp_host_leaf **leaves;  // [num_leaves], NULL where nothing was ever mapped
   uint64_t num_leaves;
+  vmp_host_leaf *first_leaf;
   uint64_t num_mappings;
   bool in_process;  // held by a PROT_NONE mapping of this process
   bool internal;    // belongs to cuMemAlloc: no VMM call may name it

@@ -23,8 +23,8 @@ static uint64_t slot_of(const vmp_host *host, const vmp_host_reservation *reserv
 }
 
 static uint32_t id_at(const vmp_host_reservation *reservation, uint64_t slot) {
-  const uint32_t *leaf = reservation->leaves[slot / VMP_HOST_LEAF_SLOTS];
-  return leaf == NULL ? 0 : leaf[slot % VMP_HOST_LEAF_SLOTS];
+  const vmp_host_leaf *leaf = reservation->leaves[slot / VMP_HOST_LEAF_SLOTS];
+  return leaf == NULL ? 0 : leaf->ids[slot % VMP_HOST_LEAF_SLOTS];
 }
 
 vmp_host_mapping *vmp_host_mapping_at(vmp_host *host, const vmp_host_reservation *reservation, uint64_t address) {
@@ -36,11 +36,11 @@ vmp_host_mapping *vmp_host_next_mapping(vmp_host *host, const vmp_host_reservati
                                         uint64_t end) {
   uint64_t slot = slot_of(host, reservation, *address);
   while (*address < end) {
-    const uint32_t *leaf = reservation->leaves[slot / VMP_HOST_LEAF_SLOTS];
+    const vmp_host_leaf *leaf = reservation->leaves[slot / VMP_HOST_LEAF_SLOTS];
     if (leaf == NULL) {
       slot = (slot / VMP_HOST_LEAF_SLOTS + 1) * VMP_HOST_LEAF_SLOTS;
-    } else if (leaf[slot % VMP_HOST_LEAF_SLOTS] != 0) {
-      return &host->mappings[leaf[slot % VMP_HOST_LEAF_SLOTS]];
+    } else if (leaf->ids[slot % VMP_HOST_LEAF_SLOTS] != 0) {
+      return &host->mappings[leaf->ids[slot % VMP_HOST_LEAF_SLOTS]];
     } else {
       slot++;
     }
@@ -52,8 +52,11 @@ vmp_host_mapping *vmp_host_next_mapping(vmp_host *host, const vmp_host_reservati
 static bool make_leaves(vmp_host_reservation *reservation, uint64_t first, uint64_t last) {
   for (uint64_t i = first / VMP_HOST_LEAF_SLOTS; i <= last / VMP_HOST_LEAF_SLOTS; i++) {
     if (reservation->leaves[i] != NULL) continue;
-    reservation->leaves[i] = calloc(VMP_HOST_LEAF_SLOTS, sizeof(uint32_t));
-    if (reservation->leaves[i] == NULL) return false;
+    vmp_host_leaf *leaf = calloc(1, sizeof *leaf);
+    if (leaf == NULL) return false;
+    leaf->next = reservation->first_leaf;
+    reservation->first_leaf = leaf;
+    reservation->leaves[i] = leaf;
   }
   return true;
 }
@@ -62,7 +65,7 @@ static void set_slots(vmp_host *host, const vmp_host_mapping *mapping, uint32_t 
   uint64_t slot = slot_of(host, mapping->reservation, mapping->base);
   uint64_t end = slot + mapping->bytes / host->unit_bytes;
   for (; slot < end; slot++) {
-    mapping->reservation->leaves[slot / VMP_HOST_LEAF_SLOTS][slot % VMP_HOST_LEAF_SLOTS] = id;
+    mapping->reservation->leaves[slot / VMP_HOST_LEAF_SLOTS]->ids[slot % VMP_HOST_LEAF_SLOTS] = id;
   }
 }
 
