@@ -63,7 +63,8 @@ static inline uint64_t vmp_class_quotient(uint64_t delta, uint64_t reciprocal) {
 
 // The quotient of d (in steps) by k is exact while d * (excess of the reciprocal, below k) < 2^48; d < objects * k.
 _Static_assert((VMP_CLASS_MAX_BYTES >> VMP_CLASS_STEP_LOG2) * (VMP_CLASS_MAX_BYTES >> VMP_CLASS_STEP_LOG2) *
-                       VMP_SPAN_FEW_OBJECTS <= UINT64_C(1) << VMP_CLASS_RECIPROCAL_LOG2,
+                       VMP_SPAN_FEW_OBJECTS <=
+                   UINT64_C(1) << VMP_CLASS_RECIPROCAL_LOG2,
                "large objects are divided exactly");
 _Static_assert((UINT64_C(1) << VMP_CLASS_RECIPROCAL_LOG2) <= UINT64_MAX / VMP_SPAN_MAX_OBJECTS / 2,
                "quotients don't wrap");
@@ -71,7 +72,7 @@ _Static_assert((UINT64_C(1) << VMP_CLASS_RECIPROCAL_LOG2) <= UINT64_MAX / VMP_SP
 // vmp_span_shape: what a span of a class looks like. bytes = num_objects * class_bytes + rest.
 typedef struct vmp_span_shape {
   uint64_t bytes;
-  uint64_t alignment;  // a power of two
+  uint64_t alignment;    // a power of two
   uint32_t num_objects;  // 1..64
 } vmp_span_shape;
 

@@ -150,13 +150,19 @@ static uint64_t choose_bit(vmp_slab *slab, uint64_t bits) {
   return bits & (~bits + 1);
 }
 
-static void hand_out(vmp_slab *slab, vmp_slab_class *class, vmp_span *span, uint64_t bits, vmp_fence after,
-                     vmp_placed *out_placed) {
-  uint64_t bit = choose_bit(slab, bits);
-  out_placed->offset = span->offset + vmp_lowest_bit(bit) * class->bytes;
+// What to hand out: one of the objects of `bits`, behind `after`.
+typedef struct choice {
+  vmp_span *span;
+  uint64_t bits;
+  vmp_fence after;
+} choice;
+
+static void hand_out(vmp_slab *slab, vmp_slab_class *class, const choice *chosen, vmp_placed *out_placed) {
+  uint64_t bit = choose_bit(slab, chosen->bits);
+  out_placed->offset = chosen->span->offset + vmp_lowest_bit(bit) * class->bytes;
   out_placed->bytes = class->bytes;
-  out_placed->after = after;
-  out_placed->fence = vmp_span_use(class, span, bit);
+  out_placed->after = chosen->after;
+  out_placed->fence = vmp_span_use(class, chosen->span, bit);
 }
 
 // The first span of a list with an object that needs no wait; `looks` is how many may still be looked at.
@@ -169,29 +175,35 @@ static vmp_span *ready_span(const vmp_slab *slab, vmp_span *list, vmp_stream_ind
   return NULL;
 }
 
-// Hands out an object that needs no wait. The fullest spans are looked at first; where these have none, some of the
-// emptiest, which have most to choose from.
-static bool alloc_ready(vmp_slab *slab, vmp_slab_class *class, vmp_stream_index stream, vmp_placed *out_placed) {
-  vmp_span *span = NULL;
-  uint64_t bits = 0;
+// The fullest spans are looked at first; where these have none, some of the emptiest, which have most to choose from.
+static bool choose_ready_of_many(const vmp_slab *slab, const vmp_slab_class *class, vmp_stream_index stream,
+                                 choice *out) {
   unsigned looks = VMP_SLAB_LOOK_SPANS;
-  for (uint64_t left = class->nonempty; left != 0 && looks > 0 && span == NULL; left &= left - 1) {
-    span = ready_span(slab, class->lists[vmp_lowest_bit(left) + 1], stream, &looks, &bits);
+  for (uint64_t left = class->nonempty; left != 0; left &= left - 1) {
+    out->span = ready_span(slab, class->lists[vmp_lowest_bit(left) + 1], stream, &looks, &out->bits);
+    if (out->span != NULL) return true;
+    if (looks == 0) {
+      looks = VMP_SLAB_LOOK_SPANS / 4;
+      out->span = ready_span(slab, class->lists[vmp_log2(left) + 1], stream, &looks, &out->bits);
+      return out->span != NULL;
+    }
   }
-  if (span == NULL) {
-    if (looks > 0) return false;  // that were all
-    looks = VMP_SLAB_LOOK_SPANS / 4;
-    span = ready_span(slab, class->lists[vmp_log2(class->nonempty) + 1], stream, &looks, &bits);
-    if (span == NULL) return false;
-  }
-  hand_out(slab, class, span, bits, VMP_FENCE_NONE, out_placed);
-  return true;
+  return false;
 }
 
-// Hands out an object that needs a wait: of a bounded number of spans, the fullest first, the one whose work is the
-// oldest, since that is the most likely to be over soon.
-static bool alloc_waiting(vmp_slab *slab, vmp_slab_class *class, vmp_stream_index stream, vmp_placed *out_placed) {
-  vmp_span *best_span = NULL;
+// An object that needs no wait. False: none was found.
+static inline bool choose_ready(const vmp_slab *slab, const vmp_slab_class *class, vmp_stream_index stream,
+                                choice *out) {
+  if (class->nonempty == 0) return false;
+  out->span = class->lists[vmp_lowest_bit(class->nonempty) + 1];
+  out->bits = vmp_span_ready_bits(slab, out->span, stream);
+  out->after = VMP_FENCE_NONE;
+  return out->bits != 0 || choose_ready_of_many(slab, class, stream, out);
+}
+
+// An object that needs a wait: of a bounded number of spans, the fullest first, the one whose work is the oldest, since
+// that is the most likely to be over soon. False: no object is free.
+static bool choose_waiting(const vmp_slab *slab, const vmp_slab_class *class, vmp_stream_index stream, choice *out) {
   const vmp_span_group *best = NULL;
   unsigned looks = VMP_SLAB_LOOK_SPANS;
   for (uint64_t left = class->nonempty; left != 0 && looks > 0; left &= left - 1) {
@@ -199,14 +211,27 @@ static bool alloc_waiting(vmp_slab *slab, vmp_slab_class *class, vmp_stream_inde
       const vmp_span_group *group = vmp_span_oldest_group(span);
       if (best == NULL || group->fence.sequence < best->fence.sequence) {
         best = group;
-        best_span = span;
+        out->span = span;
       }
       looks--;
     }
   }
   if (best == NULL) return false;
-  hand_out(slab, class, best_span, best->bits, slab->ops.others(slab->ops.self, best->fence, stream), out_placed);
+  out->bits = best->bits;
+  out->after = slab->ops.others(slab->ops.self, best->fence, stream);
   return true;
+}
+
+// Where no object is ready: one of a new span, else one that needs a wait. MAY UNLOCK.
+static vmp_status choose_otherwise(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, choice *out) {
+  vmp_status status = vmp_span_take(slab, class, request, &out->span, &out->after);
+  if (status == VMP_OK) {
+    out->bits = out->span->groups[VMP_GROUP_CLEAN].bits;
+    return VMP_OK;
+  }
+  // The lock may have been let go of meanwhile: look again.
+  if (choose_ready(slab, class, request->stream, out)) return VMP_OK;
+  return choose_waiting(slab, class, request->stream, out) ? VMP_OK : status;
 }
 
 vmp_status vmp_slab_alloc(vmp_slab *slab, const vmp_request *request, vmp_placed *out_placed) {
@@ -215,17 +240,13 @@ vmp_status vmp_slab_alloc(vmp_slab *slab, const vmp_request *request, vmp_placed
     return vmp_fail(VMP_ERROR_INVALID_VALUE, "no slab class keeps %llu bytes aligned to %llu",
                     (unsigned long long)request->bytes, (unsigned long long)request->alignment);
   }
-  if (alloc_ready(slab, class, request->stream, out_placed)) return VMP_OK;
-  vmp_span *span;
-  vmp_fence after;
-  vmp_status status = vmp_span_take(slab, class, request, &span, &after);
-  if (status == VMP_OK) {
-    hand_out(slab, class, span, span->groups[VMP_GROUP_CLEAN].bits, after, out_placed);
-    return VMP_OK;
+  choice chosen;
+  if (!choose_ready(slab, class, request->stream, &chosen)) {
+    vmp_status status = choose_otherwise(slab, class, request, &chosen);
+    if (status != VMP_OK) return status;
   }
-  // The lock may have been let go of meanwhile: look again.
-  if (alloc_ready(slab, class, request->stream, out_placed)) return VMP_OK;
-  return alloc_waiting(slab, class, request->stream, out_placed) ? VMP_OK : status;
+  hand_out(slab, class, &chosen, out_placed);
+  return VMP_OK;
 }
 
 // ---- free ----
@@ -253,9 +274,8 @@ vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fe
 bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint64_t *out_start,
                    uint64_t *out_bytes) {
   const vmp_slab_class *class = &slab->classes[span->class_index];
-  if (span->state != VMP_SPAN_LISTED || offset < span->offset) return false;
-  uint64_t delta = offset - span->offset;
-  if (delta >= class->span.num_objects * class->bytes) return false;
+  uint64_t delta = offset - span->offset;  // wraps to a huge one below the span
+  if (span->state != VMP_SPAN_LISTED || delta >= class->span.num_objects * class->bytes) return false;
   uint64_t index = vmp_class_quotient(delta, class->reciprocal);
   if ((vmp_span_free_bits(span) >> index & 1) != 0) return false;
   *out_start = span->offset + index * class->bytes;

@@ -46,12 +46,13 @@ typedef struct vmp_slab_supply {
 } vmp_slab_supply;
 
 typedef struct vmp_slab_options {
-  uint64_t max_object_bytes;    // objects up to this size are slab's; a multiple of 512, at most 1 GiB; 0: none, or
-                                // with user classes: up to the largest
-  uint64_t granule_bytes;       // a power of two; a span is at most this, unless its class is larger
-  uint64_t random_seed;         // 0: lowest object first; else objects are handed out in seeded random order
-  const uint64_t *class_bytes;  // user classes in rising order (multiples of 512), or NULL for the default table; copied
-  size_t num_classes;           // at most 1024
+  uint64_t max_object_bytes;  // objects up to this size are slab's; a multiple of 512, at most 1 GiB; 0: none, or
+                              // with user classes: up to the largest
+  uint64_t granule_bytes;     // a power of two; a span is at most this, unless its class is larger
+  uint64_t random_seed;       // 0: lowest object first; else objects are handed out in seeded random order
+  const uint64_t
+      *class_bytes;    // user classes in rising order (multiples of 512), or NULL for the default table; copied
+  size_t num_classes;  // at most 1024
 } vmp_slab_options;
 
 // vmp_slab_create makes a slab without spans. `ops` (of which known_complete and others are used) and `supply` are
@@ -76,7 +77,8 @@ vmp_status vmp_slab_alloc(vmp_slab *slab, const vmp_request *request, vmp_placed
 vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fence fence, uint64_t *out_bytes);
 
 // vmp_slab_find: the used object of `span` that holds `offset` (which may be inside it). False: free, or no object.
-bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint64_t *out_start, uint64_t *out_bytes);
+bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint64_t *out_start,
+                   uint64_t *out_bytes);
 
 // vmp_slab_trim gives all empty spans back and returns how many bytes that were.
 uint64_t vmp_slab_trim(vmp_slab *slab);

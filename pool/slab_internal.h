@@ -1,7 +1,7 @@
 // slab_internal.h: what slab's files share, and what its tests break on purpose. See slab.h for what slab is.
 //
 //     slab.c        public functions: create, allocate, free, find, trim
-//     slab_span.c   spans: their lists, their groups of free objects, taking them from the supply and giving them back
+//     slab_span.c   spans: their groups of free objects, taking them from the supply and giving them back
 //     slab_check.c  all invariants, statistics, walks
 //
 //     class   lists[0]          full spans
@@ -15,9 +15,9 @@
 #ifndef VMPOOL_POOL_SLAB_INTERNAL_H_
 #define VMPOOL_POOL_SLAB_INTERNAL_H_
 
-#include "vmm/node_pool.h"
 #include "pool/sizeclass.h"
 #include "pool/slab.h"
+#include "vmm/node_pool.h"
 
 #define VMP_SLAB_MAX_CLASSES 1024u
 #define VMP_SLAB_LOOK_SPANS 16u  // spans that one allocation looks at, at most, per kind of object
@@ -80,27 +80,94 @@ struct vmp_slab {
 };
 
 static inline uint64_t vmp_span_free_bits(const vmp_span *span) {
-  return span->groups[VMP_GROUP_CLEAN].bits | span->groups[VMP_GROUP_FIRST].bits |
-         span->groups[VMP_GROUP_OTHERS].bits;
+  return span->groups[VMP_GROUP_CLEAN].bits | span->groups[VMP_GROUP_FIRST].bits | span->groups[VMP_GROUP_OTHERS].bits;
 }
 static inline uint64_t vmp_span_all_bits(const vmp_slab_class *class) {
   return UINT64_MAX >> (VMP_SPAN_MAX_OBJECTS - class->span.num_objects);
 }
 
-// ---- slab_span.c ----
+// ---- steps of every allocation and free: inline ----
+
 // vmp_span_list and vmp_span_unlist put a span into the list for its num_free (at its head), and take it out.
-void vmp_span_list(vmp_slab_class *class, vmp_span *span);
-void vmp_span_unlist(vmp_slab_class *class, vmp_span *span);
+static inline void vmp_span_list(vmp_slab_class *class, vmp_span *span) {
+  vmp_span **head = &class->lists[span->num_free];
+  vmp_span *next = *head;
+  *head = span;
+  span->prev = NULL;
+  span->next = next;
+  if (next != NULL) next->prev = span;
+  if (span->num_free > 0) class->nonempty |= UINT64_C(1) << (span->num_free - 1u);
+}
+static inline void vmp_span_unlist(vmp_slab_class *class, vmp_span *span) {
+  vmp_span *next = span->next;
+  vmp_span *prev = span->prev;
+  if (next != NULL) next->prev = prev;
+  if (prev != NULL) {
+    prev->next = next;
+    return;
+  }
+  class->lists[span->num_free] = next;
+  if (next == NULL && span->num_free > 0) class->nonempty &= ~(UINT64_C(1) << (span->num_free - 1u));
+}
+
+// vmp_span_settle makes the objects of a group clean if its fence is known complete: the group is free for another
+// set of streams then.
+void vmp_span_settle(const vmp_slab *slab, vmp_span *span, vmp_span_group *group);
+
+static inline uint64_t vmp_group_ready_bits(const vmp_slab *slab, vmp_span *span, vmp_span_group *group,
+                                            vmp_stream_index stream) {
+  uint64_t bits = group->bits;
+  if (bits == 0 || vmp_fence_is_none(group->fence)) return bits;
+  if (!vmp_fence_is_none(slab->ops.others(slab->ops.self, group->fence, stream))) return 0;
+  // The stream's own work is nothing to it, complete or not; for that of others it is worth to know.
+  if ((group->fence.streams & ~(UINT64_C(1) << stream)) != 0) vmp_span_settle(slab, span, group);
+  return bits;
+}
 
 // vmp_span_ready_bits: the free objects that `stream` may use without waiting. Objects whose fence turns out to be
 // known complete become clean.
-uint64_t vmp_span_ready_bits(const vmp_slab *slab, vmp_span *span, vmp_stream_index stream);
+static inline uint64_t vmp_span_ready_bits(const vmp_slab *slab, vmp_span *span, vmp_stream_index stream) {
+  // CLEAN first: the others may settle into it.
+  uint64_t ready = vmp_group_ready_bits(slab, span, &span->groups[VMP_GROUP_CLEAN], stream);
+  ready |= vmp_group_ready_bits(slab, span, &span->groups[VMP_GROUP_FIRST], stream);
+  return ready | vmp_group_ready_bits(slab, span, &span->groups[VMP_GROUP_OTHERS], stream);
+}
+
+// vmp_span_use takes the free object of `bit` out of its group and returns the group's fence.
+static inline vmp_fence vmp_span_use(vmp_slab_class *class, vmp_span *span, uint64_t bit) {
+  vmp_span_group *group = &span->groups[VMP_GROUP_FIRST];
+  if ((group->bits & bit) == 0) group = &span->groups[VMP_GROUP_CLEAN];
+  if ((group->bits & bit) == 0) group = &span->groups[VMP_GROUP_OTHERS];
+  group->bits &= ~bit;
+  vmp_span_unlist(class, span);
+  span->num_free--;
+  vmp_span_list(class, span);
+  class->num_used++;
+  return group->fence;
+}
+
+// vmp_span_group_for: the group that takes an object with this fence at the least loss. FIRST isn't of the same
+// streams.
+vmp_span_group *vmp_span_group_for(const vmp_slab *slab, vmp_span *span, vmp_fence fence);
+
+// vmp_span_put_back puts the used object of `bit` into the group that fits its fence best.
+static inline void vmp_span_put_back(const vmp_slab *slab, vmp_slab_class *class, vmp_span *span, uint64_t bit,
+                                     vmp_fence fence) {
+  vmp_span_group *group = &span->groups[VMP_GROUP_FIRST];
+  if (group->fence.streams != fence.streams || group->bits == 0) group = vmp_span_group_for(slab, span, fence);
+  // A group without objects takes the fence over. A fence of none leaves that of other clean objects as it is: the
+  // work of before the span came is over for this object, but not for its neighbours.
+  group->fence = group->bits == 0 ? fence : vmp_fence_merge(group->fence, fence);
+  group->bits |= bit;
+  vmp_span_unlist(class, span);
+  span->num_free++;
+  vmp_span_list(class, span);
+  class->num_used--;
+}
+
+// ---- slab_span.c ----
 // vmp_span_oldest_group: of the groups with objects, the one whose fence has the lowest sequence; NULL when it is full.
 const vmp_span_group *vmp_span_oldest_group(const vmp_span *span);
-// vmp_span_use takes the object of `bit` out of its group and returns the group's fence.
-vmp_fence vmp_span_use(vmp_slab_class *class, vmp_span *span, uint64_t bit);
-// vmp_span_put_back puts the used object of `bit` into the group that fits its fence best.
-void vmp_span_put_back(const vmp_slab *slab, vmp_slab_class *class, vmp_span *span, uint64_t bit, vmp_fence fence);
 // vmp_span_fence: who may still touch any free object of the span, without what is known complete.
 vmp_fence vmp_span_fence(const vmp_slab *slab, const vmp_span *span);
 

@@ -5,38 +5,14 @@
 // by anybody, those freed by the stream that uses the span most, and the rest.
 #include "pool/slab_internal.h"
 
-// ---- lists ----
-
-void vmp_span_list(vmp_slab_class *class, vmp_span *span) {
-  vmp_span **head = &class->lists[span->num_free];
-  span->prev = NULL;
-  span->next = *head;
-  if (*head != NULL) (*head)->prev = span;
-  *head = span;
-  if (span->num_free > 0) class->nonempty |= UINT64_C(1) << (span->num_free - 1u);
-}
-
-void vmp_span_unlist(vmp_slab_class *class, vmp_span *span) {
-  vmp_span *next = span->next;
-  vmp_span *prev = span->prev;
-  if (next != NULL) next->prev = prev;
-  if (prev != NULL) {
-    prev->next = next;
-    return;
-  }
-  class->lists[span->num_free] = next;
-  if (next == NULL && span->num_free > 0) class->nonempty &= ~(UINT64_C(1) << (span->num_free - 1u));
-}
-
 // ---- groups ----
 
 static bool known_complete(const vmp_slab *slab, vmp_fence fence) {
   return vmp_fence_is_none(fence) || slab->ops.known_complete(slab->ops.self, fence);
 }
 
-// Complete objects become clean: their group is free for another set of streams. Not while the clean ones themselves
-// have to wait, since that would put a fence on objects that have none.
-static void settle(const vmp_slab *slab, vmp_span *span, vmp_span_group *group) {
+// Not while the clean objects themselves have to wait: that would put a fence on objects that have none.
+void vmp_span_settle(const vmp_slab *slab, vmp_span *span, vmp_span_group *group) {
   vmp_span_group *clean = &span->groups[VMP_GROUP_CLEAN];
   if (!known_complete(slab, group->fence)) return;
   if (group == clean) {
@@ -46,23 +22,6 @@ static void settle(const vmp_slab *slab, vmp_span *span, vmp_span_group *group) 
     clean->bits |= group->bits;
     group->bits = 0;
   }
-}
-
-uint64_t vmp_span_ready_bits(const vmp_slab *slab, vmp_span *span, vmp_stream_index stream) {
-  uint64_t ready = 0;
-  for (unsigned i = 0; i < VMP_GROUPS; i++) {
-    vmp_span_group *group = &span->groups[i];
-    if (group->bits == 0) continue;
-    if (!vmp_fence_is_none(group->fence)) {
-      if (!vmp_fence_is_none(slab->ops.others(slab->ops.self, group->fence, stream))) continue;
-      ready |= group->bits;
-      // The stream's own work is nothing to it, complete or not; for that of others it is worth to know.
-      if ((group->fence.streams & ~(UINT64_C(1) << stream)) != 0) settle(slab, span, group);
-    } else {
-      ready |= group->bits;
-    }
-  }
-  return ready;
 }
 
 const vmp_span_group *vmp_span_oldest_group(const vmp_span *span) {
@@ -75,47 +34,19 @@ const vmp_span_group *vmp_span_oldest_group(const vmp_span *span) {
   return oldest;
 }
 
-vmp_fence vmp_span_use(vmp_slab_class *class, vmp_span *span, uint64_t bit) {
-  vmp_fence fence = VMP_FENCE_NONE;
-  for (unsigned i = 0; i < VMP_GROUPS; i++) {
-    vmp_span_group *group = &span->groups[i];
-    if ((group->bits & bit) == 0) continue;
-    group->bits &= ~bit;
-    fence = group->fence;
-  }
-  vmp_span_unlist(class, span);
-  span->num_free--;
-  vmp_span_list(class, span);
-  class->num_used++;
-  return fence;
-}
-
-// The group that takes an object with this fence at the least loss: one of the same streams, then an unused one,
-// then one whose work has finished, then OTHERS, which then is a mixture.
-static vmp_span_group *group_for(const vmp_slab *slab, vmp_span *span, vmp_fence fence) {
+// OTHERS of the same streams, then an unused one, then one whose work has finished, then OTHERS, which is a mixture
+// then.
+vmp_span_group *vmp_span_group_for(const vmp_slab *slab, vmp_span *span, vmp_fence fence) {
   vmp_span_group *clean = &span->groups[VMP_GROUP_CLEAN];
   vmp_span_group *first = &span->groups[VMP_GROUP_FIRST];
   vmp_span_group *others = &span->groups[VMP_GROUP_OTHERS];
   if (vmp_fence_is_none(fence)) return clean;
-  if (first->bits != 0 && first->fence.streams == fence.streams) return first;
   if (others->bits != 0 && others->fence.streams == fence.streams) return others;
   if (first->bits == 0) return first;
   if (others->bits == 0) return others;
-  settle(slab, span, first);
-  settle(slab, span, others);
+  vmp_span_settle(slab, span, first);
+  vmp_span_settle(slab, span, others);
   return first->bits == 0 ? first : others;
-}
-
-void vmp_span_put_back(const vmp_slab *slab, vmp_slab_class *class, vmp_span *span, uint64_t bit, vmp_fence fence) {
-  vmp_span_group *group = group_for(slab, span, fence);
-  // A group without objects takes the fence over. A fence of none leaves that of other clean objects as it is: the
-  // work of before the span came is over for this object, but not for its neighbours.
-  group->fence = group->bits == 0 ? fence : vmp_fence_merge(group->fence, fence);
-  group->bits |= bit;
-  vmp_span_unlist(class, span);
-  span->num_free++;
-  vmp_span_list(class, span);
-  class->num_used--;
 }
 
 vmp_fence vmp_span_fence(const vmp_slab *slab, const vmp_span *span) {
@@ -156,7 +87,7 @@ vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_reques
   }
   span->offset = placed.offset;
   span->groups[VMP_GROUP_CLEAN] = (vmp_span_group){.bits = vmp_span_all_bits(class), .fence = placed.fence};
-  span->num_free = (uint8_t)class->span.num_objects;
+  span->num_free = (uint8_t) class->span.num_objects;
   span->state = VMP_SPAN_LISTED;
   vmp_span_list(class, span);
   class->num_spans++;

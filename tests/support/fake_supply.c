@@ -32,10 +32,10 @@ static size_t blocks_up_to(const vmp_fake_supply *supply, uint64_t offset) {
   return low;
 }
 
-vmp_fake_block *vmp_fake_supply_find(const vmp_fake_supply *supply, uint64_t offset) {
+vmp_fake_taken *vmp_fake_supply_find(const vmp_fake_supply *supply, uint64_t offset) {
   size_t n = blocks_up_to(supply, offset);
   if (n == 0) return NULL;
-  vmp_fake_block *block = &supply->blocks[n - 1];
+  vmp_fake_taken *block = &supply->blocks[n - 1];
   return offset - block->offset < block->bytes ? block : NULL;
 }
 
@@ -56,13 +56,13 @@ static bool find_gap(const vmp_fake_supply *supply, uint64_t bytes, uint64_t ali
   return false;
 }
 
-static void insert_block(vmp_fake_supply *supply, size_t index, vmp_fake_block block) {
+static void insert_block(vmp_fake_supply *supply, size_t index, vmp_fake_taken block) {
   if (supply->num_blocks == supply->capacity) {
     supply->capacity = supply->capacity == 0 ? 64 : supply->capacity * 2;
     supply->blocks = realloc(supply->blocks, supply->capacity * sizeof *supply->blocks);
     if (supply->blocks == NULL) abort();
   }
-  vmp_fake_block *at = &supply->blocks[index];
+  vmp_fake_taken *at = &supply->blocks[index];
   memmove(at + 1, at, (supply->num_blocks - index) * sizeof *at);
   *at = block;
   supply->num_blocks++;
@@ -70,7 +70,7 @@ static void insert_block(vmp_fake_supply *supply, size_t index, vmp_fake_block b
 }
 
 static void remove_block(vmp_fake_supply *supply, size_t index) {
-  vmp_fake_block *at = &supply->blocks[index];
+  vmp_fake_taken *at = &supply->blocks[index];
   supply->block_bytes -= at->bytes;
   supply->num_blocks--;
   memmove(at, at + 1, (supply->num_blocks - index) * sizeof *at);
@@ -95,7 +95,7 @@ static vmp_status take(void *self, const vmp_request *request, vmp_span *owner, 
   vmp_fake_supply *supply = self;
   supply->takes++;
   supply->last_request = *request;
-  vmp_fake_block block = {.bytes = request->bytes, .owner = owner};
+  vmp_fake_taken block = {.bytes = request->bytes, .owner = owner};
   size_t index;
   bool found = find_gap(supply, request->bytes, request->alignment, &block.offset, &index);
   if (found) {
@@ -123,7 +123,7 @@ static void give(void *self, uint64_t offset, vmp_fence fence) {
     supply->errors++;
     return;
   }
-  vmp_fake_block block = supply->blocks[n - 1];
+  vmp_fake_taken block = supply->blocks[n - 1];
   if (supply->on_give != NULL) supply->on_give(supply->context, &block, fence);
   vmp_fake_supply_touch(supply, offset, block.bytes, fence);
   remove_block(supply, n - 1);

@@ -11,31 +11,31 @@
 
 #include "pool/slab.h"
 
-typedef struct vmp_fake_block {
+typedef struct vmp_fake_taken {
   uint64_t offset, bytes;
   vmp_span *owner;
   uint64_t note;  // the test's own
-} vmp_fake_block;
+} vmp_fake_taken;
 
 typedef struct vmp_fake_supply {
   const vmp_backing_ops *ops;  // for `others`
   uint64_t base, bytes;        // the addresses
   vmp_fence *fences;           // per 512 bytes
-  vmp_fake_block *blocks;      // those that are out, by offset
+  vmp_fake_taken *blocks;      // those that are out, by offset
   size_t num_blocks, capacity;
   uint64_t block_bytes;
 
   uint64_t takes, gives, failed_takes, errors;
-  vmp_request last_request;    // of take
+  vmp_request last_request;  // of take
   uint64_t last_give_offset;
   vmp_fence last_give_fence;
 
-  vmp_status fail_status;      // what take returns while fail_takes > 0
+  vmp_status fail_status;  // what take returns while fail_takes > 0
   uint64_t fail_takes;
   // Called in the middle of take: the block is out, the lock isn't held. NULL: nothing.
-  void (*during_take)(void *context, const vmp_fake_block *block);
+  void (*during_take)(void *context, const vmp_fake_taken *block);
   // Called at the beginning of give. NULL: nothing.
-  void (*on_give)(void *context, const vmp_fake_block *block, vmp_fence fence);
+  void (*on_give)(void *context, const vmp_fake_taken *block, vmp_fence fence);
   void *context;
 } vmp_fake_supply;
 
@@ -48,7 +48,7 @@ void vmp_fake_supply_finish(vmp_fake_supply *supply);
 vmp_slab_supply vmp_fake_supply_calls(vmp_fake_supply *supply);
 
 // vmp_fake_supply_find: the block that holds `offset`, or NULL. Valid until the next take or give.
-vmp_fake_block *vmp_fake_supply_find(const vmp_fake_supply *supply, uint64_t offset);
+vmp_fake_taken *vmp_fake_supply_find(const vmp_fake_supply *supply, uint64_t offset);
 
 // vmp_fake_supply_touch says that the addresses [offset, offset + bytes), which aren't out, were used up to `fence`.
 void vmp_fake_supply_touch(vmp_fake_supply *supply, uint64_t offset, uint64_t bytes, vmp_fence fence);
