@@ -1,0 +1,131 @@
+// layout.c: sizes and offsets of the public structures. A program that was built against these headers has them
+// compiled in, so a change here is a break for it: new fields go to the end, and struct_size tells them apart.
+#include <stddef.h>
+
+#include "pool/vmpool.h"
+#include "pool/vmpool_host.h"
+
+#define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "the size of " #type " has changed")
+#define AT(type, field, offset) _Static_assert(offsetof(type, field) == (offset), #type "." #field " has moved")
+
+#if defined(__LP64__)
+SIZE(vmp_driver_options, 56);
+AT(vmp_driver_options, struct_size, 0);
+AT(vmp_driver_options, kind, 8);
+AT(vmp_driver_options, cuda_library, 16);
+AT(vmp_driver_options, host_device_bytes, 24);
+AT(vmp_driver_options, host_num_devices, 32);
+AT(vmp_driver_options, host_granule_bytes, 40);
+AT(vmp_driver_options, host_exposed, 48);
+
+SIZE(vmp_driver_calls, 88);
+AT(vmp_driver_calls, reserve, 0);
+AT(vmp_driver_calls, create, 8);
+AT(vmp_driver_calls, map, 16);
+AT(vmp_driver_calls, set_access, 24);
+AT(vmp_driver_calls, unmap, 32);
+AT(vmp_driver_calls, release, 40);
+AT(vmp_driver_calls, address_free, 48);
+AT(vmp_driver_calls, event_record, 56);
+AT(vmp_driver_calls, event_query, 64);
+AT(vmp_driver_calls, stream_wait, 72);
+AT(vmp_driver_calls, synchronize, 80);
+
+SIZE(vmp_pool_options, 200);
+AT(vmp_pool_options, struct_size, 0);
+AT(vmp_pool_options, driver, 8);
+AT(vmp_pool_options, device, 16);
+AT(vmp_pool_options, preset, 24);
+AT(vmp_pool_options, conf, 32);
+AT(vmp_pool_options, name, 40);
+AT(vmp_pool_options, reserve_bytes, 48);
+AT(vmp_pool_options, chunk_max_bytes, 56);
+AT(vmp_pool_options, hard_limit_bytes, 64);
+AT(vmp_pool_options, soft_limit_bytes, 72);
+AT(vmp_pool_options, park_limit, 80);
+AT(vmp_pool_options, initial_fraction, 88);
+AT(vmp_pool_options, strategy, 96);
+AT(vmp_pool_options, initial_must_fit, 100);
+AT(vmp_pool_options, growth_bytes, 104);
+AT(vmp_pool_options, no_map_ahead, 112);
+AT(vmp_pool_options, slab_max_bytes, 120);
+AT(vmp_pool_options, buddy_from_bytes, 128);
+AT(vmp_pool_options, arena_bytes, 136);
+AT(vmp_pool_options, slab_random, 144);
+AT(vmp_pool_options, seed, 152);
+AT(vmp_pool_options, cross_stream, 160);
+AT(vmp_pool_options, wait_us, 168);
+AT(vmp_pool_options, destroy_releases, 176);
+AT(vmp_pool_options, peers, 184);
+AT(vmp_pool_options, num_peers, 192);
+
+SIZE(vmp_block_info, 40);
+AT(vmp_block_info, struct_size, 0);
+AT(vmp_block_info, base, 8);
+AT(vmp_block_info, requested_bytes, 16);
+AT(vmp_block_info, bytes, 24);
+AT(vmp_block_info, layer, 32);
+
+SIZE(vmp_trim_report, 40);
+AT(vmp_trim_report, struct_size, 0);
+AT(vmp_trim_report, released_bytes, 8);
+AT(vmp_trim_report, kept_pending_bytes, 16);
+AT(vmp_trim_report, kept_live_bytes, 24);
+AT(vmp_trim_report, kept_other_bytes, 32);
+
+SIZE(vmp_pool_stats_data, 280);
+AT(vmp_pool_stats_data, struct_size, 0);
+AT(vmp_pool_stats_data, reserved_va, 8);
+AT(vmp_pool_stats_data, mapped, 16);
+AT(vmp_pool_stats_data, live, 24);
+AT(vmp_pool_stats_data, requested, 32);
+AT(vmp_pool_stats_data, parked, 40);
+AT(vmp_pool_stats_data, spare, 48);
+AT(vmp_pool_stats_data, pending, 56);
+AT(vmp_pool_stats_data, retiring, 64);
+AT(vmp_pool_stats_data, broken, 72);
+AT(vmp_pool_stats_data, metadata, 80);
+AT(vmp_pool_stats_data, peak_mapped, 88);
+AT(vmp_pool_stats_data, peak_live, 96);
+AT(vmp_pool_stats_data, peak_requested, 104);
+AT(vmp_pool_stats_data, allocs, 112);
+AT(vmp_pool_stats_data, frees, 120);
+AT(vmp_pool_stats_data, failed_allocs, 128);
+AT(vmp_pool_stats_data, blocks, 136);
+AT(vmp_pool_stats_data, slab_live, 144);
+AT(vmp_pool_stats_data, mid_live, 152);
+AT(vmp_pool_stats_data, buddy_live, 160);
+AT(vmp_pool_stats_data, largest_free_mapped, 168);
+AT(vmp_pool_stats_data, device_free, 176);
+AT(vmp_pool_stats_data, device_total, 184);
+AT(vmp_pool_stats_data, granule, 192);
+AT(vmp_pool_stats_data, hard_limit, 200);
+AT(vmp_pool_stats_data, soft_limit, 208);
+AT(vmp_pool_stats_data, chunks, 216);
+AT(vmp_pool_stats_data, chunks_created, 224);
+AT(vmp_pool_stats_data, chunks_released, 232);
+AT(vmp_pool_stats_data, takes, 240);
+AT(vmp_pool_stats_data, takes_resized, 248);
+AT(vmp_pool_stats_data, stream_waits, 256);
+AT(vmp_pool_stats_data, unfinished_wait_allocs, 264);
+AT(vmp_pool_stats_data, host_waits, 272);
+
+SIZE(vmp_host_work_counts_data, 72);
+AT(vmp_host_work_counts_data, struct_size, 0);
+AT(vmp_host_work_counts_data, queued, 8);
+AT(vmp_host_work_counts_data, done, 16);
+AT(vmp_host_work_counts_data, bad_touches, 24);
+AT(vmp_host_work_counts_data, violations, 32);
+AT(vmp_host_work_counts_data, stream_waits, 40);
+AT(vmp_host_work_counts_data, unfinished_stream_waits, 48);
+AT(vmp_host_work_counts_data, host_waits, 56);
+AT(vmp_host_work_counts_data, modelled_us, 64);
+
+SIZE(vmp_error, 520);
+AT(vmp_error, status, 0);
+AT(vmp_error, driver_code, 4);
+AT(vmp_error, driver_call, 8);
+AT(vmp_error, message, 56);
+#endif
+
+int main(void) { return 0; }
