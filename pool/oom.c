@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "pool/option_text.h"
 #include "pool/pool.h"
@@ -74,54 +75,85 @@ static void see_mapping(void *context, uint64_t offset, uint64_t bytes, const ch
 
 // What the pool could use for one more block.
 typedef struct room {
+  vmp_pool *pool;
   vmp_backing_stats backing;
   uint64_t pending_bytes;
   uint64_t held_bytes, device_free_bytes;
-  uint64_t largest_bytes;  // largest block to be had now, waits of the stream included
+  uint64_t fresh_bytes;    // whole granules that can be put behind one another at fresh addresses
+  uint64_t largest_bytes;  // a block that can be had now, waits of the stream included; at most a little too low
+  bool limit_binds;        // the hard limit, not the device, ends the growth
 } room;
 
+// see_free looks whether a block could begin or end in the unused part of a chunk that live blocks pin, and go on in
+// fresh granules.
+static void see_free(void *context, uint64_t offset, uint64_t bytes, const char *what, vmp_fence fence) {
+  room *r = context;
+  const vmp_backing_ops *ops = &r->pool->ops;
+  (void)fence;
+  if (strcmp(what, "free") != 0) return;
+  uint64_t pinned_bytes = 0, end = offset + bytes;
+  for (uint64_t at = offset, run_end = end; at < end; at = run_end) {
+    run_end = end;
+    vmp_run_state state = ops->run(ops->self, at, end, &run_end);
+    if (state == VMP_RUN_BLOCKED) return;
+    bool pinned = state == VMP_RUN_MAPPED && ops->cost(ops->self, at, run_end - at, 0).chunks_pinned == 0;
+    if (pinned && run_end - at > pinned_bytes) pinned_bytes = run_end - at;
+  }
+  uint64_t possible = pinned_bytes + r->fresh_bytes < bytes ? pinned_bytes + r->fresh_bytes : bytes;
+  if (pinned_bytes > 0 && possible > r->largest_bytes) r->largest_bytes = possible;
+}
+
 static void measure(vmp_pool *pool, uint64_t device_free_bytes, room *out) {
+  *out = (room){.pool = pool, .device_free_bytes = device_free_bytes};
   vmp_backing_get_stats(pool->backing, &out->backing);
   out->pending_bytes = vmp_backing_pending_bytes(pool->backing);
   out->held_bytes = vmp_limits_held(pool);
-  out->device_free_bytes = device_free_bytes;
-  uint64_t limit = pool->config.hard_limit, can_create = 0;
-  if (pool->config.strategy != VMP_STRATEGY_STATIC && limit > out->held_bytes) {
-    can_create = limit - out->held_bytes;
-    if (can_create > device_free_bytes) can_create = device_free_bytes;
-  }
+  uint64_t limit = pool->config.hard_limit;
+  uint64_t can_create = limit > out->held_bytes ? limit - out->held_bytes : 0;
+  out->limit_binds = can_create <= device_free_bytes;
+  if (can_create > device_free_bytes) can_create = device_free_bytes;
+  if (pool->config.strategy == VMP_STRATEGY_STATIC) can_create = 0;
   uint64_t usable = out->backing.parked_bytes + out->backing.spare_bytes;
   if (pool->config.cross_stream == VMP_CROSS_STREAM_COMPLETE) usable -= out->pending_bytes;
-  uint64_t fresh = vmp_align_down(usable + can_create, pool->device.granule_bytes);
+  out->fresh_bytes = vmp_align_down(usable + can_create, pool->device.granule_bytes);
   uint64_t in_place = vmp_stats_largest_free_mapped(pool);
-  out->largest_bytes = fresh > in_place ? fresh : in_place;
+  out->largest_bytes = out->fresh_bytes > in_place ? out->fresh_bytes : in_place;
+  vmp_mid_walk(pool->mid, see_free, out);
+}
+
+// status_of: which kind of shortage it is. What the last attempt said may be about a detour of its own.
+static vmp_status status_of(const room *r, vmp_status status) {
+  if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE || status == VMP_ERROR_FRAGMENTED) return status;
+  if (r->pool->config.strategy == VMP_STRATEGY_STATIC) return VMP_ERROR_OUT_OF_MEMORY;
+  return r->limit_binds ? VMP_ERROR_LIMIT : VMP_ERROR_OUT_OF_MEMORY;
 }
 
 // add_reason states the one true reason.
-static void add_reason(text *t, const vmp_pool *pool, const vmp_plan *plan, const room *r, vmp_status status,
-                       bool waited) {
-  uint64_t total = pool->device.total_bytes, bytes = plan->request.bytes;
+static void add_reason(text *t, const vmp_plan *plan, const room *r, vmp_status status, bool waited) {
+  const vmp_pool *pool = r->pool;
+  uint64_t total = pool->device.total_bytes, ours = r->held_bytes + r->device_free_bytes;
+  uint64_t others = total > ours ? total - ours : 0;
   if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE) {
     add_size(t, "address space ran out: ", r->backing.reserved_bytes);
     add(t, " are reserved and the driver gave no more");
   } else if (waited && r->pending_bytes > 0) {
     add(t, "GPU work that still uses freed memory had not finished after %" PRIu64 " us", pool->config.wait);
-  } else if (status == VMP_ERROR_LIMIT) {
-    add_size(t, "the pool's hard limit is ", pool->config.hard_limit);
-  } else if (pool->config.strategy == VMP_STRATEGY_STATIC) {
-    add_size(t, "a static pool maps nothing after creation; it holds ", r->held_bytes);
   } else if (status == VMP_ERROR_FRAGMENTED) {
     add(t, "free memory lies in chunks that live blocks pin");
-  } else if (total > r->held_bytes && total - r->held_bytes > r->device_free_bytes &&
-             total - r->held_bytes - r->device_free_bytes >= bytes) {
-    add_size(t, "others hold ", total - r->held_bytes - r->device_free_bytes);
+  } else if (pool->config.strategy == VMP_STRATEGY_STATIC) {
+    add_size(t, "a static pool maps nothing after creation; it holds ", r->held_bytes);
+  } else if (status == VMP_ERROR_LIMIT) {
+    add_size(t, "the pool's hard limit is ", pool->config.hard_limit);
+  } else if (r->fresh_bytes + others >= plan->request.bytes && others > 0) {
+    add_size(t, "others hold ", others);
     add_size(t, " of the device's ", total);
   } else {
     add(t, "the device is full");
   }
 }
 
-static void add_numbers(text *t, const vmp_pool *pool, const room *r, const pending_by_stream *pending) {
+static void add_numbers(text *t, const room *r, const pending_by_stream *pending) {
+  const vmp_pool *pool = r->pool;
   add_size(t, "; device free ", r->device_free_bytes);
   add_size(t, " of ", pool->device.total_bytes);
   add_size(t, "; live ", vmp_pool_live_bytes(pool));
@@ -146,13 +178,13 @@ vmp_status vmp_oom_fail(vmp_pool *pool, const vmp_plan *plan, vmp_status status,
   pending_by_stream pending = {.pool = pool};
   measure(pool, device_free_bytes, &r);
   vmp_backing_walk_mappings(pool->backing, see_mapping, &pending);
-  if (status == VMP_ERROR_BUSY) status = VMP_ERROR_OUT_OF_MEMORY;  // what is in the way is memory in use
+  status = status_of(&r, status);
 
   text t = {.used = 0};
   add_request(&t, plan);
   add(&t, " can't be had: ");
-  add_reason(&t, pool, plan, &r, status, waited);
+  add_reason(&t, plan, &r, status, waited);
   add_size(&t, "; largest block possible now ", r.largest_bytes);
-  add_numbers(&t, pool, &r, &pending);
+  add_numbers(&t, &r, &pending);
   return vmp_fail(status, "%s", t.buffer);
 }
