@@ -163,6 +163,15 @@ void vmp_space_give_arena(vmp_pool *pool, uint64_t offset, vmp_fence fence) {
   vmp_buddy_free(pool->buddy, offset, fence);
 }
 
+// open_first_arena makes mid take the arena now, so that it knows its mapped memory before the first request.
+static vmp_status open_first_arena(vmp_pool *pool) {
+  vmp_request request = {.bytes = VMP_MID_STEP_BYTES, .alignment = VMP_MID_STEP_BYTES, .effort = VMP_EFFORT_NORMAL};
+  vmp_placed placed;
+  vmp_status status = vmp_mid_alloc(pool->mid, &request, NULL, &placed);
+  if (status == VMP_OK) vmp_mid_free(pool->mid, placed.offset, VMP_FENCE_NONE);
+  return status;
+}
+
 vmp_status vmp_space_map_initial(vmp_pool *pool, uint64_t bytes, uint64_t *out_mapped) {
   uint64_t power, offset, room;
   vmp_fence fence;
@@ -176,11 +185,11 @@ vmp_status vmp_space_map_initial(vmp_pool *pool, uint64_t bytes, uint64_t *out_m
   *out_mapped = vmp_backing_map_ahead(pool->backing, offset, room, bytes);
   if (pool->slab == NULL && pool->config.buddy_from == 0) {
     vmp_buddy_free(pool->buddy, offset, VMP_FENCE_NONE);  // mid is not used: buddy's blocks go there
-  } else {
-    pool->first_arena_offset = offset;
-    pool->first_arena_bytes = room;
+    return VMP_OK;
   }
-  return VMP_OK;
+  pool->first_arena_offset = offset;
+  pool->first_arena_bytes = room;
+  return *out_mapped == 0 ? VMP_OK : open_first_arena(pool);
 }
 
 // ---- what was ever handed out ----
