@@ -51,9 +51,37 @@ static void set_fault(player *p, const char *what) {
     snprintf(p->counts.fault, sizeof(p->counts.fault), "%s: %s", what, vmp_last_error()->message);
 }
 
-// ---- opening ----
+// ---- measuring ----
 
 static bool is_host(const player *p) { return p->options.driver == VMP_DRIVER_HOST; }
+
+// meter: what one call of the pool costs, in wall time and in modelled driver time. The player's own calls (touches,
+// statistics, synchronising) are not the pool's, and are left out.
+typedef struct meter {
+  uint64_t start_ns;
+  double start_us;
+} meter;
+
+static double modelled_us(const player *p) {
+  vmp_host_work_counts_data work = VMP_HOST_WORK_COUNTS_INIT;
+  return is_host(p) && vmp_host_work_counts(p->driver, &work) >= 0 ? work.modelled_us : 0;
+}
+
+static meter meter_start(const player *p) {
+  if (!p->options.measure) return (meter){0};
+  meter m = {.start_us = modelled_us(p)};
+  m.start_ns = now_ns();
+  return m;
+}
+
+static void meter_stop(player *p, meter m) {
+  if (!p->options.measure) return;
+  const uint64_t spent = now_ns() - m.start_ns;
+  p->counts.calls_ns += spent > p->clock_ns ? spent - p->clock_ns : 0;
+  p->counts.modelled_us += modelled_us(p) - m.start_us;
+}
+
+// ---- opening ----
 
 static bool open_streams(player *p, tool_error *error) {
   p->streams = calloc(p->options.num_streams, sizeof(*p->streams));
@@ -81,7 +109,9 @@ static bool open_pool(player *p, tool_error *error) {
   options.preset = p->options.preset;
   options.conf = p->options.conf;
   options.name = "replay";
+  const double start_us = modelled_us(p);
   const vmp_status status = vmp_pool_create(&p->pool, &options);
+  p->counts.modelled_us = modelled_us(p) - start_us;
   return status >= 0 || tool_fail_status(error, status, "the pool could not be made");
 }
 
@@ -122,18 +152,12 @@ static void measure(player *p) {
   p->counts.utilisation_events++;
 }
 
-static void count_time(player *p, uint64_t start_ns) {
-  if (!p->options.measure) return;
-  const uint64_t spent = now_ns() - start_ns;
-  p->counts.calls_ns += spent > p->clock_ns ? spent - p->clock_ns : 0;
-}
-
 static void perform_alloc(player *p, player_block *block, uint64_t bytes, uint16_t stream) {
   *block = (player_block){.bytes = bytes, .stream = stream};
   p->counts.allocs++;
-  const uint64_t start_ns = p->options.measure ? now_ns() : 0;
+  const meter m = meter_start(p);
   const vmp_status status = vmp_alloc(p->pool, &block->ptr, bytes, p->streams[stream]);
-  count_time(p, start_ns);
+  meter_stop(p, m);
   if (status < 0) {
     block->state = BLOCK_FAILED;
     if (p->counts.failed_allocs++ == 0) {
@@ -156,9 +180,9 @@ static void perform_free(player *p, player_block *block, uint16_t stream) {
       vmp_record_use(p->pool, block->ptr, p->streams[block->stream]) < 0) {
     set_fault(p, "a use could not be recorded");
   }
-  const uint64_t start_ns = p->options.measure ? now_ns() : 0;
+  const meter m = meter_start(p);
   const vmp_status status = vmp_free(p->pool, block->ptr, p->streams[stream]);
-  count_time(p, start_ns);
+  meter_stop(p, m);
   if (status < 0) set_fault(p, "a free failed");
   p->counts.live_blocks--;
   p->counts.requested_bytes -= block->bytes;
@@ -230,36 +254,30 @@ void player_synchronize(player *p) {
   }
 }
 
-static void read_host_counts(player *p) {
+static void read_bad_touches(player *p) {
   if (!is_host(p)) return;
   vmp_host_work_counts_data work = VMP_HOST_WORK_COUNTS_INIT;
-  if (vmp_host_work_counts(p->driver, &work) < 0) {
-    set_fault(p, "the work counters could not be read");
-    return;
-  }
+  if (vmp_host_work_counts(p->driver, &work) < 0) set_fault(p, "the work counters could not be read");
   p->counts.bad_touches = work.bad_touches;
-  p->counts.modelled_us = work.modelled_us;
-  p->counts.has_modelled_us = true;
 }
 
 void player_settle(player *p) {
   player_synchronize(p);
-  read_host_counts(p);
+  read_bad_touches(p);
   vmp_driver_get_calls(p->driver, &p->counts.driver_calls);
   if (vmp_pool_stats(p->pool, &p->counts.stats) < 0) set_fault(p, "the statistics could not be read");
   if (vmp_pool_check(p->pool, NULL) < 0) set_fault(p, "the pool's check failed");
 }
 
 void player_finish(player *p) {
-  const double modelled_us = p->counts.modelled_us;
+  p->options.measure = false;  // what the end costs is not the trace's
   for (size_t i = 0; i < p->num_blocks; i++) {
     if (p->blocks[i].state == BLOCK_LIVE) perform_free(p, &p->blocks[i], p->blocks[i].stream);
   }
   for (size_t i = 0; i < p->num_nameless; i++) perform_free(p, &p->nameless[i], p->nameless[i].stream);
   p->num_nameless = 0;
   player_synchronize(p);
-  read_host_counts(p);
-  p->counts.modelled_us = modelled_us;
+  read_bad_touches(p);
   if (vmp_pool_destroy(p->pool) < 0) set_fault(p, "the pool could not be destroyed");
   p->pool = NULL;
 }

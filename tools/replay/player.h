@@ -47,9 +47,8 @@ typedef struct player_counts {
   uint64_t live_blocks;
   double utilisation_sum;  // of live / mapped after each event with mapped memory (measure)
   uint64_t utilisation_events;
-  uint64_t calls_ns;  // in vmp_alloc and vmp_free (measure)
-  double modelled_us;
-  bool has_modelled_us;           // host driver
+  uint64_t calls_ns;              // in vmp_alloc and vmp_free (measure)
+  double modelled_us;             // driver time of vmp_pool_create, vmp_alloc and vmp_free (measure, host driver)
   char first_failure[480];        // why the first allocation failed; "" where none did
   char fault[640];                // what a check or a touch found wrong; ""
   vmp_pool_stats_data stats;      // filled in by player_settle

@@ -114,13 +114,14 @@ bool replay_events(trace *t, const replay_options *options, player *p, bool stop
   return good;
 }
 
-static void fill_result(const player *p, uint64_t ops, const trace *t, uint64_t repeat, replay_result *r) {
+static void fill_result(const player *p, uint64_t ops, const trace *t, const replay_options *options,
+                        replay_result *r) {
   const player_counts *c = player_progress(p);
   r->ops = ops;
   r->allocs = c->allocs;
   r->frees = c->frees;
   r->failed_allocs = c->failed_allocs;
-  r->unmatched_frees = t->unmatched_frees * repeat;
+  r->unmatched_frees = t->unmatched_frees * (options->repeat > 0 ? options->repeat : 1);
   r->stream_waits = c->stats.stream_waits;
   r->host_waits = c->stats.host_waits;
   r->unfinished_wait_share = c->allocs > 0 ? (double)c->stats.unfinished_wait_allocs / (double)c->allocs : 0;
@@ -132,7 +133,7 @@ static void fill_result(const player *p, uint64_t ops, const trace *t, uint64_t 
   r->end_live_blocks = c->live_blocks;
   r->mean_utilisation = c->utilisation_events > 0 ? c->utilisation_sum / (double)c->utilisation_events : 0;
   r->driver_calls = c->driver_calls;
-  r->has_modelled_us = c->has_modelled_us;
+  r->has_modelled_us = options->driver == VMP_DRIVER_HOST;
   r->modelled_driver_us = c->modelled_us;
   r->ns_per_op = c->allocs + c->frees > 0 ? (double)c->calls_ns / (double)(c->allocs + c->frees) : 0;
   snprintf(r->first_failure, sizeof(r->first_failure), "%s", c->first_failure);
@@ -147,7 +148,7 @@ static bool run_once(trace *t, const replay_options *options, uint64_t device_by
   const bool good = replay_events(t, options, p, false, &ops, error);
   if (good) {
     player_settle(p);
-    fill_result(p, ops, t, options->repeat > 0 ? options->repeat : 1, result);
+    fill_result(p, ops, t, options, result);
     player_finish(p);
     result->bad_touches = player_progress(p)->bad_touches;
     snprintf(result->fault, sizeof(result->fault), "%s", player_progress(p)->fault);

@@ -47,14 +47,16 @@ static const struct argp_option option_list[] = {
     {"streams", OPTION_STREAMS, "N", 0, "Spread over N streams: allocation i, from 0, uses stream (i / 500) mod N", 0},
     {"scale", OPTION_SCALE, "X", 0, "Multiply every size by X", 0},
     {"repeat", OPTION_REPEAT, "N", 0, "Play the trace N times; what is live at the end of one time stays live", 0},
-    {"intruder", OPTION_INTRUDER, "every=N,bytes=LOW..HIGH[,seed=S]", 0,
-     "After every N events, allocate a block that is never freed, of a size drawn uniformly", 0},
+    {"intruder", OPTION_INTRUDER, "SPEC", 0,
+     "After every so many events, allocate a block that is never freed, of a size drawn uniformly; SPEC is like "
+     "every=200,bytes=64KiB..1MiB, with seed=N after it or not",
+     0},
     {"step-every", OPTION_STEP_EVERY, "N", 0, "Not in this build: its pool has no steps", 0},
     {"defragment", OPTION_DEFRAGMENT, "end|steps=N", 0, "Not in this build: its pool does not defragment", 0},
-    {"work", OPTION_WORK, "late|early|seed:N|lag:N|none", 0,
-     "When the queued touches of blocks run: when the host waits (default), at once, interleaved by a seed, once N "
-     "later "
-     "operations are queued; or none are queued",
+    {"work", OPTION_WORK, "MODE", 0,
+     "When the touches of blocks that the replay queues run: late (only when the host waits; default), early (at "
+     "once), "
+     "seed:N (interleaved by a seed), lag:N (once N later operations are queued), none (none are queued)",
      0},
     {0, 0, 0, 0, "How the file is read:", 3},
     {"pairing", OPTION_PAIRING, "lifo|fifo", 0, "Which block of a size a free without an id ends (default lifo)", 0},

@@ -165,11 +165,23 @@ static void put_blocks(FILE *out, const map_style *style, style_color *pen, cons
 
 static bool has_blocks(const cell *c) { return c->layer_bytes[0] + c->layer_bytes[1] + c->layer_bytes[2] > 0; }
 
+// offset_text writes "+122.125 GiB": as many digits as fit, so that rows can be told apart.
+static void offset_text(uint64_t offset, char buffer[SIZE_TEXT_BYTES]) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  unsigned unit = 0;
+  while (unit < 6 && offset >> (10 * unit) >= 1024) unit++;
+  const double value = (double)offset / (double)(UINT64_C(1) << (10 * unit));
+  int length = snprintf(buffer, SIZE_TEXT_BYTES, "+%.*f", value >= 100 ? 2 : 3, value);
+  while (buffer[length - 1] == '0') length--;
+  if (buffer[length - 1] == '.') length--;
+  snprintf(buffer + length, SIZE_TEXT_BYTES - (size_t)length, " %s", units[unit]);
+}
+
 static void draw_row(FILE *out, const map_style *style, const layout *l, uint64_t first, const cell *cells,
                      size_t count) {
   style_color pen = STYLE_PLAIN;
-  char label[SIZE_TEXT_BYTES + 1] = "+";
-  size_text(first * l->cell_bytes, label + 1);
+  char label[SIZE_TEXT_BYTES];
+  offset_text(first * l->cell_bytes, label);
   fprintf(out, "%-*s", LABEL_WIDTH, label);
   for (size_t i = 0; i < count; i++) {
     const glyph *g = state_glyph(&cells[i], l->cell_bytes);

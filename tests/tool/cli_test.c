@@ -1,0 +1,339 @@
+// The program as a user calls it: exit statuses, one sentence for each mistake, documents alone on standard output.
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/process.h"
+#include "tests/support/vtest.h"
+
+#define TOOL "tools/vmpool/vmpool"
+#define ARGS(...) ((const char *const[]){TOOL, __VA_ARGS__, NULL})
+
+// run starts the program with no terminal, no colours of the caller's and a known width.
+static vtest_process run(const char *const *argv, const char *input) {
+  vtest_process p = {0};
+  setenv("COLUMNS", "80", 1);
+  setenv("LC_ALL", "C.UTF-8", 1);
+  unsetenv("VMP_CONF");
+  if (vtest_process_run(&p, argv, input) != 0) VADD_FAILURE("%s could not be started", argv[0]);
+  return p;
+}
+
+// ---- mistakes ----
+
+typedef struct mistake {
+  const char *name;
+  const char *argv[8];
+  const char *input;
+  const char *says;
+} mistake;
+static const char *mistake_name(const mistake *m) { return m->name; }
+
+static const mistake mistakes[] = {
+    {"no_command", {0}, NULL, "command is missing"},
+    {"unknown_command", {"frobnicate"}, NULL, "'frobnicate' is no command"},
+    {"unknown_top_option", {"--frobnicate"}, NULL, "'--frobnicate' is no option"},
+    {"unknown_topic", {"help", "frobnicate"}, NULL, "'frobnicate' is no command"},
+    {"unknown_option", {"replay", "--frobnicate"}, NULL, "unrecognized option '--frobnicate'"},
+    {"unknown_short_option", {"replay", "-q", "x"}, NULL, "invalid option"},
+    {"missing_value", {"replay", "--json"}, NULL, "requires an argument"},
+    {"no_trace", {"replay"}, NULL, "trace is missing"},
+    {"two_traces", {"replay", "a", "b"}, NULL, "'b' is a second one"},
+    {"missing_file", {"replay", "no/such.csv"}, NULL, "no/such.csv: No such file"},
+    {"directory", {"replay", "tests"}, NULL, "is a directory"},
+    {"unknown_content", {"replay", "-"}, "hello\n", "standard input:1:"},
+    {"negative_size",
+     {"replay", "-"},
+     "alloc 1 64 0\nalloc 2 -1 0\n",
+     "standard input:2: field size: '-1' is negative"},
+    {"empty_size", {"replay", "-"}, "id,lower,upper,size\na,0,1,\n", "standard input:2: field size: '' is empty"},
+    {"two_to_64",
+     {"replay", "-"},
+     "alloc 1 18446744073709551616 0\n",
+     "field size: '18446744073709551616' is too large"},
+    {"live_id", {"replay", "-"}, "alloc 1 64 0\nalloc 1 64 0\n", "standard input:2: field id: '1' is live already"},
+    {"cut_json", {"replay", "-"}, "{\"device_traces\": [[{\"action\": \"al", "not valid JSON"},
+    {"bad_driver", {"replay", "--driver", "metal", "x"}, NULL, "--driver: 'metal'"},
+    {"bad_device_bytes", {"replay", "--device-bytes", "80GB", "x"}, NULL, "--device-bytes: '80GB'"},
+    {"negative_device_bytes", {"replay", "--device-bytes=-1", "x"}, NULL, "--device-bytes: '-1' is negative"},
+    {"zero_device_bytes", {"replay", "--device-bytes", "0", "x"}, NULL, "--device-bytes"},
+    {"capacity_and_device", {"replay", "--min-capacity", "--device-bytes", "1GiB", "x"}, NULL, "exclude"},
+    {"zero_streams", {"replay", "--streams", "0", "x"}, NULL, "--streams: 0 is outside"},
+    {"bad_scale", {"replay", "--scale", "0", "x"}, NULL, "--scale: '0'"},
+    {"bad_repeat", {"replay", "--repeat", "1e3", "x"}, NULL, "--repeat: '1e3' is not a whole number"},
+    {"bad_work", {"replay", "--work", "soon", "x"}, NULL, "--work: 'soon'"},
+    {"bad_intruder", {"replay", "--intruder", "every=0,bytes=1", "x"}, NULL, "intruder: every=0"},
+    {"bad_pairing", {"replay", "--pairing", "random", "x"}, NULL, "--pairing: 'random'"},
+    {"bad_model", {"replay", "--model", "gpt-5", "x"}, NULL, "--model: 'gpt-5' is unknown"},
+    {"kv_without_model", {"replay", "--kv", "paged", "x"}, NULL, "--kv needs a --model"},
+    {"requests_without_kv", {"replay", "-"}, "TIMESTAMP,ContextTokens,GeneratedTokens\n", "--kv"},
+    {"no_steps", {"replay", "--step-every", "100", "x"}, NULL, "--step-every: this build"},
+    {"no_defragmentation", {"replay", "--defragment", "end", "x"}, NULL, "--defragment: this build"},
+    {"bad_preset", {"replay", "--preset", "loose", "-"}, "alloc 1 1 0\n", "loose"},
+    {"bad_conf", {"replay", "--conf", "chunk_maxx:1", "-"}, "alloc 1 1 0\n", "chunk_maxx"},
+    {"json_nowhere", {"replay", "--json", "no/such/dir/x.json", "-"}, "alloc 1 1 0\n", "no/such/dir/x.json"},
+    {"generate_nothing", {"generate"}, NULL, "train or serve"},
+    {"generate_unknown", {"generate", "dream"}, NULL, "'dream' is unknown"},
+    {"generate_no_model", {"generate", "train"}, NULL, "--model is missing"},
+    {"generate_extra", {"generate", "train", "gpt2"}, NULL, "'gpt2' is no option"},
+    {"generate_other_kind", {"generate", "serve", "--batch", "4"}, NULL, "unrecognized option '--batch'"},
+    {"generate_family", {"generate", "train", "--model", "mixtral-8x7b"}, NULL, "no training step is known"},
+    {"generate_range", {"generate", "train", "--model", "gpt2", "--seq", "9..8"}, NULL, "--seq: '9..8'"},
+    {"generate_positions", {"generate", "train", "--model", "gpt2", "--seq", "2048"}, NULL, "1024 positions"},
+    {"map_no_file", {"map"}, NULL, "snapshot is missing"},
+    {"map_other_json", {"map", "-"}, "{}", "no vmpool snapshot"},
+    {"map_width", {"map", "--width", "7", "x"}, NULL, "--width: 7 is outside"},
+    {"map_color", {"map", "--color", "blue", "x"}, NULL, "--color: 'blue'"},
+    {"demo_driver", {"demo", "--driver", "metal"}, NULL, "--driver: 'metal'"},
+};
+
+VTEST_P(Cli, MistakesAreOneSentence, mistake, mistakes, mistake_name) {
+  const char *argv[10] = {TOOL};
+  for (size_t i = 0; i < 8 && p->argv[i] != NULL; i++) argv[i + 1] = p->argv[i];
+  vtest_process process = run(argv, p->input);
+  VEXPECT_INT_EQ(process.status, 2);
+  VEXPECT_STR_EQ(process.out, "");
+  VEXPECT_STR_CONTAINS(process.err, p->says);
+  VEXPECT_PTR_EQ(strchr(process.err, '\n'), process.err + process.err_bytes - 1);  // one line
+  vtest_process_free(&process);
+}
+
+// ---- help ----
+
+VTEST(Cli, HelpGoesToStandardOutput) {
+  static const char *const topics[][3] = {{"help"},
+                                          {"--help"},
+                                          {"--version"},
+                                          {"help", "formats"},
+                                          {"help", "models"},
+                                          {"help", "replay"},
+                                          {"replay", "--help"},
+                                          {"generate", "--help"},
+                                          {"generate", "train", "--help"},
+                                          {"generate", "serve", "--help"},
+                                          {"map", "--help"},
+                                          {"demo", "--help"}};
+  for (size_t i = 0; i < sizeof(topics) / sizeof(topics[0]); i++) {
+    VTRACE("vmpool %s %s", topics[i][0], topics[i][1] != NULL ? topics[i][1] : "");
+    const char *argv[] = {TOOL, topics[i][0], topics[i][1], topics[i][1] != NULL ? topics[i][2] : NULL, NULL};
+    vtest_process process = run(argv, NULL);
+    VEXPECT_INT_EQ(process.status, 0);
+    VEXPECT_UINT_GT(process.out_bytes, 10);
+    VEXPECT_STR_EQ(process.err, "");
+    vtest_process_free(&process);
+  }
+}
+
+VTEST(Cli, EveryOptionOfReplayIsDocumented) {
+  static const char *const options[] = {
+      "--driver",   "--device-bytes", "--min-capacity", "--streams", "--scale", "--repeat", "--preset", "--conf",
+      "--intruder", "--step-every",   "--defragment",   "--json",    "--work",  "--kv",     "--model",  "--pairing"};
+  vtest_process process = run(ARGS("replay", "--help"), NULL);
+  for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) VEXPECT_STR_CONTAINS(process.out, options[i]);
+  VEXPECT_STR_CONTAINS(process.out, "Examples:");
+  vtest_process_free(&process);
+}
+
+// ---- replay ----
+
+static json_t *parse(const char *text) {
+  json_error_t error;
+  json_t *document = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+  if (document == NULL) VADD_FAILURE("not JSON: %s in: %s", error.text, text);
+  return document;
+}
+
+static json_int_t number(const json_t *document, const char *key) {
+  return json_integer_value(json_object_get(document, key));
+}
+
+VTEST(Cli, TheDocumentIsAloneOnStandardOutput) {
+  vtest_process process =
+      run(ARGS("replay", "-", "--json", "-"), "free 17\nalloc 1 4096 0\nfree 1\nfree 99\nalloc 1 512 0\n");
+  VEXPECT_INT_EQ(process.status, 0);
+  VEXPECT_STR_EQ(process.err, "");
+  json_t *document = parse(process.out);
+  VASSERT_NOT_NULL(document);
+  VEXPECT_INT_EQ(number(document, "ops"), 3);
+  VEXPECT_INT_EQ(number(document, "allocs"), 2);
+  VEXPECT_INT_EQ(number(document, "frees"), 1);
+  VEXPECT_INT_EQ(number(document, "unmatched_frees"), 2);
+  VEXPECT_INT_EQ(number(document, "peak_requested_bytes"), 4096);
+  VEXPECT_INT_EQ(number(document, "end_live_bytes"), 512);
+  VEXPECT_TRUE(json_is_null(json_object_get(document, "min_capacity_bytes")));
+  json_decref(document);
+  vtest_process_free(&process);
+}
+
+VTEST(Cli, TheDocumentGoesToAFileAndTheFiguresToTheReader) {
+  char path[600];
+  snprintf(path, sizeof(path), "%s/figures.json", vtest_temp_dir());
+  vtest_process process = run(ARGS("replay", "-", "--json", path, "--min-capacity"), "alloc 1 73400320 0\n");
+  VEXPECT_INT_EQ(process.status, 0);
+  VEXPECT_STR_CONTAINS(process.out, "smallest device        70 MiB (73400320 bytes)");
+  VEXPECT_STR_CONTAINS(process.out, "blocks live at the end 1");
+  json_error_t error;
+  json_t *document = json_load_file(path, 0, &error);
+  VASSERT_NOT_NULL(document);
+  VEXPECT_INT_EQ(number(document, "min_capacity_bytes"), 73400320);
+  json_decref(document);
+  unlink(path);
+  vtest_process_free(&process);
+}
+
+VTEST(Cli, AFailedAllocationIsStatusOne) {
+  vtest_process process = run(ARGS("replay", "-", "--device-bytes", "4MiB"), "alloc 1 8388608 0\nfree 1\n");
+  VEXPECT_INT_EQ(process.status, 1);
+  VEXPECT_STR_CONTAINS(process.out, "1 failed, the first because:");
+  vtest_process_free(&process);
+}
+
+VTEST(Cli, ACutLastLineIsRemarkedOn) {
+  vtest_process process = run(ARGS("replay", "-", "--json", "-"), "alloc 1 64 0\nfree 1");
+  VEXPECT_INT_EQ(process.status, 0);
+  VEXPECT_STR_CONTAINS(process.err, "no line end");
+  json_t *document = parse(process.out);
+  json_decref(document);
+  vtest_process_free(&process);
+}
+
+VTEST(Cli, StandardOutputThatIsFullIsReported) {
+  if (access("/dev/full", W_OK) != 0) VSKIP("no /dev/full");
+  const char *argv[] = {"/bin/sh", "-c", TOOL " replay - --json - > /dev/full", NULL};
+  vtest_process process = run(argv, "alloc 1 64 0\n");
+  VEXPECT_INT_EQ(process.status, 2);
+  VEXPECT_STR_CONTAINS(process.err, "standard output could not be written");
+  vtest_process_free(&process);
+}
+
+VTEST(Cli, AllOptionsTogether) {
+  vtest_process process = run(ARGS("replay", "-", "--streams", "3", "--scale", "2", "--repeat", "4", "--preset",
+                                   "tight", "--conf", "slab_max:32KiB", "--intruder", "every=3,bytes=64KiB..1MiB",
+                                   "--work", "seed:7", "--driver", "host", "--device-bytes", "1GiB", "--json", "-"),
+                              "alloc 1 100000 0\nalloc 2 5000 0\nfree 1\nfree 2\n");
+  VEXPECT_INT_EQ(process.status, 0);
+  json_t *document = parse(process.out);
+  VEXPECT_INT_EQ(number(document, "ops"), 16 + 5);
+  VEXPECT_INT_EQ(number(document, "allocs"), 8 + 5);
+  VEXPECT_INT_EQ(number(document, "bad_touches"), 0);
+  json_decref(document);
+  vtest_process_free(&process);
+}
+
+VTEST(Cli, RequestsBecomeBlocks) {
+  const char *requests =
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,480,10\n2023-11-16 18:17:04.03,318,8\n";
+  vtest_process process = run(ARGS("replay", "-", "--kv", "paged", "--model", "llama-2-7b", "--json", "-"), requests);
+  json_t *document = parse(process.out);
+  // 490 and 326 tokens in pages of 16
+  VEXPECT_INT_EQ(number(document, "allocs"), 31 + 21);
+  VEXPECT_INT_EQ(number(document, "peak_requested_bytes") % (16 * 524288), 0);
+  json_decref(document);
+  vtest_process_free(&process);
+  process = run(ARGS("replay", "-", "--kv", "contiguous", "--model", "llama-2-7b", "--json", "-"), requests);
+  document = parse(process.out);
+  VEXPECT_INT_EQ(number(document, "allocs"), 2);
+  VEXPECT_INT_EQ(number(document, "peak_requested_bytes"), (490 + 326) * INT64_C(524288));
+  json_decref(document);
+  vtest_process_free(&process);
+}
+
+// ---- generate ----
+
+VTEST(Cli, WhatIsGeneratedReplays) {
+  vtest_process generated = run(ARGS("generate", "train", "--model", "gpt2", "--batch", "8", "--seq", "1024"), NULL);
+  VEXPECT_INT_EQ(generated.status, 0);
+  VEXPECT_STR_EQ(generated.err, "");
+  VEXPECT_STR_CONTAINS(generated.out, "# vmpool generate train --model gpt2 --batch 8 --seq 1024\n");
+  VEXPECT_STR_CONTAINS(generated.out, "# gpt2: 124439808 parameters; 592 persistent allocations of 1742157312 bytes\n");
+  VEXPECT_STR_CONTAINS(generated.out, "at most 8306652676 bytes live\n");
+  vtest_process process = run(ARGS("replay", "-", "--json", "-"), generated.out);
+  VEXPECT_INT_EQ(process.status, 0);
+  json_t *document = parse(process.out);
+  VEXPECT_INT_EQ(number(document, "allocs"), 592 + 573);
+  VEXPECT_INT_EQ(number(document, "frees"), 573);
+  VEXPECT_INT_EQ(number(document, "peak_requested_bytes"), 8306652676);
+  json_decref(document);
+  vtest_process_free(&process);
+  vtest_process_free(&generated);
+}
+
+VTEST(Cli, ServingIsGeneratedFromTheSeed) {
+  vtest_process a = run(ARGS("generate", "serve", "--model", "llama-3-8b", "--requests", "20", "--seed", "3"), NULL);
+  vtest_process b = run(ARGS("generate", "serve", "--model", "llama-3-8b", "--requests", "20", "--seed", "3"), NULL);
+  vtest_process c = run(ARGS("generate", "serve", "--model", "llama-3-8b", "--requests", "20", "--seed", "4"), NULL);
+  VEXPECT_INT_EQ(a.status, 0);
+  VEXPECT_STR_CONTAINS(a.out, "# 20 allocations, 20 frees");
+  VEXPECT_STR_EQ(a.out, b.out);
+  VEXPECT_STR_NE(strstr(a.out, "\nalloc"), strstr(c.out, "\nalloc"));
+  vtest_process_free(&a);
+  vtest_process_free(&b);
+  vtest_process_free(&c);
+}
+
+VTEST(Cli, GeneratingIntoAFile) {
+  char path[600];
+  snprintf(path, sizeof(path), "%s/serve.trace", vtest_temp_dir());
+  vtest_process process =
+      run(ARGS("generate", "serve", "--model", "gpt2", "--requests", "5", "--kv", "paged", "-o", path), NULL);
+  VEXPECT_INT_EQ(process.status, 0);
+  VEXPECT_STR_EQ(process.out, "");
+  vtest_process_free(&process);
+  process = run(ARGS("replay", path), NULL);
+  VEXPECT_INT_EQ(process.status, 0);
+  vtest_process_free(&process);
+  unlink(path);
+}
+
+// ---- map and demo ----
+
+VTEST(Cli, MapDrawsTheSnapshot) {
+  vtest_process process = run(ARGS("map", "tests/tool/golden/states.json"), NULL);
+  VEXPECT_INT_EQ(process.status, 0);
+  VEXPECT_STR_CONTAINS(process.out, "pool \"demo\" on host device 0\n\ndevice 2 GiB\n");
+  VEXPECT_STR_LACKS(process.out, "\033");  // no terminal, no colours
+  vtest_process_free(&process);
+  process = run(ARGS("map", "tests/tool/golden/states.json", "--ascii", "--color", "always"), NULL);
+  VEXPECT_STR_CONTAINS(process.out, "\033[");
+  for (size_t i = 0; i < process.out_bytes; i++) VASSERT_INT_LT((unsigned char)process.out[i], 128);
+  vtest_process_free(&process);
+}
+
+static void expect_demo(const vtest_process *process) {
+  VEXPECT_INT_EQ(process->status, 0);
+  VEXPECT_STR_EQ(process->err, "");
+  VEXPECT_STR_CONTAINS(process->out, "1. grown");
+  VEXPECT_STR_CONTAINS(process->out, "2. the step is over");
+  VEXPECT_STR_CONTAINS(process->out, "3. trimmed");
+  VEXPECT_STR_CONTAINS(process->out, "0 failed");
+  VEXPECT_STR_CONTAINS(process->out, "the pool's own check found nothing wrong");
+}
+
+VTEST(Cli, DemoOnTheHostDriver) {
+  vtest_process process = run(ARGS("demo", "--driver", "host", "--ascii"), NULL);
+  expect_demo(&process);
+  VEXPECT_STR_CONTAINS(process.out, "driver  host");
+  VEXPECT_STR_CONTAINS(process.out, "8306652676   8306652676  ok");
+  VEXPECT_STR_CONTAINS(process.out, "0 bad touches");
+  VEXPECT_STR_LACKS(process.out, "DIFFERS");
+  VEXPECT_STR_CONTAINS(process.out, "live 1.62 GiB, mapped 1.62 GiB, parked 0 B");  // after the trim
+  for (const char *line = process.out; *line != '\0';) {
+    const size_t length = strcspn(line, "\n");
+    VEXPECT_UINT_LE(length, 80);
+    line += length + (line[length] == '\n');
+  }
+  vtest_process_free(&process);
+}
+
+// With a GPU or without one, the demo says which driver it took, and why.
+VTEST(Cli, DemoSaysWhichDriverItTook) {
+  vtest_process process = run(ARGS("demo"), NULL);
+  expect_demo(&process);
+  if (strstr(process.out, "driver  cuda") == NULL) {
+    VEXPECT_STR_CONTAINS(process.out, "no GPU  ");
+    VEXPECT_STR_CONTAINS(process.out, "driver  host");
+  }
+  vtest_process_free(&process);
+}

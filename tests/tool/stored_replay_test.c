@@ -1,0 +1,74 @@
+// The stored traces through a pool, with queued work that runs late: nothing fails, nothing is touched that is not
+// there, and the smallest device stays within its bound.
+#include "tests/support/vtest.h"
+#include "tests/tool/trace_support.h"
+#include "tools/replay/replay.h"
+
+typedef struct replayed {
+  const char *name, *path;
+  const char *conf;  // NULL: the pool's defaults
+  uint64_t allocs, frees, peak_requested_bytes;
+  double capacity_ratio;  // smallest device / peak requested, at most; 0: not searched
+} replayed;
+static const char *replayed_name(const replayed *r) { return r->name; }
+
+#define HTA "hta/ddp_rank1_v100_gpu_alloc.csv"
+static const replayed cases[] = {
+    {"hta", HTA, NULL, 13385, 13385, 2532893696, 1.035},
+    {"hta_one_granule_chunks", HTA, "chunk_max:1granule", 13385, 13385, 2532893696, 1.02},
+    {"timeline", "hta/profiler_memory_timeline.csv", NULL, 3990, 3345, 3082832104, 0},
+    {"kineto", "kineto_resnet50/resnet50_workers0_run1.csv", NULL, 4110, 4110, 2791636480, 0},
+    {"alexnet", "allocatorsim/alexnet_train.log", NULL, 193, 193, 1443669632, 0},
+    {"pangu", "idealloc/somas_tensors_pangu_2.6B.csv", NULL, 18692, 18692, 5530099775, 0},
+    {"iopddl_s", "idealloc/iopddl_S_1.csv", NULL, 28526, 28526, 1498635932, 0},
+};
+
+VTEST_P(StoredReplay, Completes, replayed, cases, replayed_name) {
+  if (vtest_traces_dir() == NULL) VSKIP("VMPOOL_TRACES is not set");
+  const trace_options trace_defaults = TRACE_OPTIONS_INIT;
+  trace *t = read_stored(p->path, &trace_defaults);
+  VASSERT_NOT_NULL(t);
+  replay_options options = REPLAY_OPTIONS_INIT;
+  options.conf = p->conf;
+  options.min_capacity = p->capacity_ratio > 0;
+  replay_result r = {0};
+  tool_error error = {{0}};
+  if (!replay_run(t, &options, &r, &error)) VADD_FAILURE("%s", error.text);
+  VEXPECT_UINT_EQ(r.allocs, p->allocs);
+  VEXPECT_UINT_EQ(r.frees, p->frees);
+  VEXPECT_UINT_EQ(r.failed_allocs, 0);
+  VEXPECT_UINT_EQ(r.bad_touches, 0);
+  VEXPECT_UINT_EQ(r.peak_requested_bytes, p->peak_requested_bytes);
+  VEXPECT_STR_EQ(r.fault, "");
+  if (p->capacity_ratio > 0) {
+    VEXPECT_REAL_LE((double)r.min_capacity_bytes, p->capacity_ratio * (double)r.peak_requested_bytes);
+    VEXPECT_UINT_GE(r.min_capacity_bytes, r.peak_requested_bytes);
+  }
+  trace_close(t);
+}
+
+// Several streams, all ways in which work can run: a pool that ignored fences would touch what is gone.
+typedef struct worked {
+  const char *name, *work;
+} worked;
+static const char *worked_name(const worked *w) { return w->name; }
+static const worked works[] = {
+    {"late", "late"}, {"early", "early"}, {"seed_1", "seed:1"}, {"seed_2", "seed:2"}, {"lag_100", "lag:100"}};
+
+VTEST_P(StoredReplay, ThreeStreamsOnATightDevice, worked, works, worked_name) {
+  if (vtest_traces_dir() == NULL) VSKIP("VMPOOL_TRACES is not set");
+  const trace_options trace_defaults = TRACE_OPTIONS_INIT;
+  trace *t = read_stored(HTA, &trace_defaults);
+  VASSERT_NOT_NULL(t);
+  replay_options options = REPLAY_OPTIONS_INIT;
+  options.device_bytes = UINT64_C(2532893696) / 100 * 125;
+  options.streams = 3;
+  VASSERT_TRUE(work_mode_parse(p->work, &options.work));
+  replay_result r = {0};
+  tool_error error = {{0}};
+  if (!replay_run(t, &options, &r, &error)) VADD_FAILURE("%s", error.text);
+  VEXPECT_UINT_EQ(r.failed_allocs, 0);
+  VEXPECT_UINT_EQ(r.bad_touches, 0);
+  VEXPECT_STR_EQ(r.fault, "");
+  trace_close(t);
+}
