@@ -13,7 +13,6 @@
 // waits for the later work waits for the earlier one as well.
 #include <stdlib.h>
 
-#include "pool/sizeclass.h"
 #include "pool/slab.h"
 #include "tests/support/fake_backing.h"
 #include "tests/support/fake_supply.h"
