@@ -100,8 +100,8 @@ static bool is_free_lunch(const vmp_buddy_place *place, vmp_buddy_wish wish) {
   return !place->must_wait && place->cost.slots_to_map == 0;
 }
 
-// find_place searches; where a better place may come of merging, it merges what can be merged, in two steps: first without
-// making anybody wait, then (only when there is no place at all) by force.
+// find_place searches; where a better place may come of merging, it merges what can be merged, in two steps: first
+// without making anybody wait, then (only when there is no place at all) by force.
 static bool find_place(vmp_buddy *buddy, const demand *d, vmp_stream_index stream, vmp_buddy_wish wish,
                        vmp_buddy_place *out_place, bool *out_blocked) {
   if (d->order >= VMP_BUDDY_ORDERS) {
@@ -178,9 +178,10 @@ static vmp_status take_fresh_place(vmp_buddy *buddy, const vmp_request *request,
   }
   if (status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT ||
       status == VMP_ERROR_BUSY) {
-    return vmp_fail(VMP_ERROR_FRAGMENTED,
-                    "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one",
-                    (unsigned long long)request->bytes);
+    return vmp_fail(
+        VMP_ERROR_FRAGMENTED,
+        "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one",
+        (unsigned long long)request->bytes);
   }
   return status;
 }
@@ -239,8 +240,7 @@ void vmp_buddy_get_stats(const vmp_buddy *buddy, vmp_buddy_stats *out) {
       .piece_bytes = buddy->piece_slots * granule,
       .blocks = buddy->blocks,
       .pieces = buddy->pieces,
-      .metadata_bytes =
-          sizeof *buddy + vmp_node_pool_bytes(&buddy->nodes) + buddy->num_ranges * sizeof *buddy->ranges,
+      .metadata_bytes = sizeof *buddy + vmp_node_pool_bytes(&buddy->nodes) + buddy->num_ranges * sizeof *buddy->ranges,
   };
   memcpy(out->free_by_order, buddy->free_by_order, sizeof out->free_by_order);
 }

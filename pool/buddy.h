@@ -10,7 +10,8 @@
 //     on free                         [ 32 | 2 | 1 | ...             each piece merges upwards with its buddy
 //
 // Invariants
-//   - Free blocks are aligned to their size (in slots, by offset), disjoint, inside one range that was added, and no free
+//   - Free blocks are aligned to their size (in slots, by offset), disjoint, inside one range that was added, and no
+//   free
 //     block's buddy is free and whole with a fence of the same streams: blocks merge as soon as both halves are free
 //     and no stream would wait for more than before. Halves with unlike fences stay apart until the fences are
 //     complete, or until a request finds no other place.
@@ -43,16 +44,16 @@ void vmp_buddy_destroy(vmp_buddy *buddy);
 vmp_status vmp_buddy_add(vmp_buddy *buddy, uint64_t offset, uint64_t bytes);
 
 // vmp_buddy_take_piece takes addresses only: at least `bytes`, rounded up to a power of two of slots when
-// `whole_power` (an arena keeps it all), else to slots. Preferred: no blocked slots, fewest mapped slots, smallest order,
-// lowest address. *out_fence: who may still touch what is mapped there (VMP_FENCE_NONE where nothing is).
+// `whole_power` (an arena keeps it all), else to slots. Preferred: no blocked slots, fewest mapped slots, smallest
+// order, lowest address. *out_fence: who may still touch what is mapped there (VMP_FENCE_NONE where nothing is).
 // VMP_ERROR_INVALID_VALUE (0 bytes, alignment no power of two or above VMP_OFFSET_CONGRUENCE),
 // VMP_ERROR_OUT_OF_ADDRESS_SPACE, VMP_ERROR_HOST_OUT_OF_MEMORY.
 vmp_status vmp_buddy_take_piece(vmp_buddy *buddy, uint64_t bytes, uint64_t alignment, bool whole_power,
                                 uint64_t *out_offset, uint64_t *out_bytes, vmp_fence *out_fence);
 
 // vmp_buddy_alloc takes a block and claims it. Among the free places: not blocked, no wait, fewest slots to map,
-// fewest parked chunks pinned, smallest order, lowest address (bounded search, buddy_place.c). MAY UNLOCK. Failures, after
-// which no block has changed:
+// fewest parked chunks pinned, smallest order, lowest address (bounded search, buddy_place.c). MAY UNLOCK. Failures,
+// after which no block has changed:
 //   VMP_ERROR_INVALID_VALUE         as for vmp_buddy_take_piece
 //   VMP_ERROR_OUT_OF_ADDRESS_SPACE  no free block is large enough
 //   VMP_ERROR_BUSY                  effort MAPPED and no such place is mapped; or every place has slots that can't be

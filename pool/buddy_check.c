@@ -117,9 +117,11 @@ static void check_sums(const vmp_buddy *buddy, const sums *sum, vmp_report *repo
   }
   if (sum->free_slots != buddy->free_slots || sum->block_slots != buddy->block_slots ||
       sum->piece_slots != buddy->piece_slots) {
-    vmp_report_fault(report, "buddy: %llu + %llu + %llu slots are free, in blocks, in pieces, but %llu + %llu + %llu "
-                     "are counted", (ull)sum->free_slots, (ull)sum->block_slots, (ull)sum->piece_slots,
-                     (ull)buddy->free_slots, (ull)buddy->block_slots, (ull)buddy->piece_slots);
+    vmp_report_fault(report,
+                     "buddy: %llu + %llu + %llu slots are free, in blocks, in pieces, but %llu + %llu + %llu "
+                     "are counted",
+                     (ull)sum->free_slots, (ull)sum->block_slots, (ull)sum->piece_slots, (ull)buddy->free_slots,
+                     (ull)buddy->block_slots, (ull)buddy->piece_slots);
   }
   if (sum->blocks != buddy->blocks || sum->pieces != buddy->pieces) {
     vmp_report_fault(report, "buddy: %llu blocks and %llu pieces, but %llu and %llu are counted", (ull)sum->blocks,
@@ -150,8 +152,7 @@ size_t vmp_buddy_check(const vmp_buddy *buddy, vmp_report *report) {
     added += range->slots;
   }
   if (added != buddy->added_slots) {
-    vmp_report_fault(report, "buddy: %llu slots were added, but %llu are counted", (ull)added,
-                     (ull)buddy->added_slots);
+    vmp_report_fault(report, "buddy: %llu slots were added, but %llu are counted", (ull)added, (ull)buddy->added_slots);
   }
   uint64_t free_count = 0;
   for (unsigned order = 0; order < VMP_BUDDY_ORDERS; order++) free_count += sum.free_by_order[order];

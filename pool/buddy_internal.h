@@ -5,8 +5,8 @@
 //     buddy_place.c  where a block or piece goes
 //     buddy_check.c  all invariants
 //
-// Inside, addresses and lengths are counted in slots (slot = offset / granule), so that no sum can wrap. Every free block
-// and every used run is one node in a tree by place; free blocks are in a second tree by (order, place) too.
+// Inside, addresses and lengths are counted in slots (slot = offset / granule), so that no sum can wrap. Every free
+// block and every used run is one node in a tree by place; free blocks are in a second tree by (order, place) too.
 #ifndef VMPOOL_POOL_BUDDY_INTERNAL_H_
 #define VMPOOL_POOL_BUDDY_INTERNAL_H_
 
@@ -74,8 +74,8 @@ void vmp_buddy_add_free(vmp_buddy *buddy, uint64_t slot, uint64_t slots, vmp_fen
 // vmp_buddy_cut takes [slot, slot + slots) out of free block `index` as a used run: `slot` is aligned to 2^order slots
 // (the place), slots <= 2^order. The rest of the place and of the block is free at once. False: host memory ran out and
 // nothing has changed.
-bool vmp_buddy_cut(vmp_buddy *buddy, uint32_t index, uint64_t slot, uint64_t slots, uint64_t order,
-                   vmp_buddy_kind kind, uint32_t *out_used);
+bool vmp_buddy_cut(vmp_buddy *buddy, uint32_t index, uint64_t slot, uint64_t slots, uint64_t order, vmp_buddy_kind kind,
+                   uint32_t *out_used);
 // vmp_buddy_give_back makes a used run free. Allocates nothing, can't fail.
 void vmp_buddy_give_back(vmp_buddy *buddy, uint32_t used, vmp_fence fence);
 // vmp_buddy_settle drops the fences of free blocks that are complete or wholly unmapped, and merges what is alike then;

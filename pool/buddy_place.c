@@ -51,12 +51,9 @@ static bool is_better(const search *s, const vmp_buddy_place *place) {
   if (!s->found) return true;
   switch (s->wish) {
     case VMP_BUDDY_MEMORY:
-    case VMP_BUDDY_MAPPED:
-      return better_memory(place, &s->best);
-    case VMP_BUDDY_ADDRESSES:
-      return better_addresses(place, &s->best);
-    case VMP_BUDDY_FRESH:
-      return better_fresh(place, &s->best);
+    case VMP_BUDDY_MAPPED: return better_memory(place, &s->best);
+    case VMP_BUDDY_ADDRESSES: return better_addresses(place, &s->best);
+    case VMP_BUDDY_FRESH: return better_fresh(place, &s->best);
   }
   return false;
 }

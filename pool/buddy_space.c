@@ -8,8 +8,8 @@
 //      long as that is free, whole, in the same range and alike in its fence.
 #include "pool/buddy_internal.h"
 
-// may_share_fence: merging makes no stream wait for memory that it needn't wait for now: the same streams may touch both,
-// or there is only one stream so far, which never waits for itself.
+// may_share_fence: merging makes no stream wait for memory that it needn't wait for now: the same streams may touch
+// both, or there is only one stream so far, which never waits for itself.
 static bool may_share_fence(const vmp_buddy *buddy, vmp_fence a, vmp_fence b) {
   return a.streams == b.streams || (buddy->streams_seen & (buddy->streams_seen - 1)) == 0;
 }
@@ -125,8 +125,8 @@ static void count_used(vmp_buddy *buddy, uint32_t kind, uint64_t slots, bool mor
   *sum = more ? *sum + slots : *sum - slots;
 }
 
-bool vmp_buddy_cut(vmp_buddy *buddy, uint32_t index, uint64_t slot, uint64_t slots, uint64_t order,
-                   vmp_buddy_kind kind, uint32_t *out_used) {
+bool vmp_buddy_cut(vmp_buddy *buddy, uint32_t index, uint64_t slot, uint64_t slots, uint64_t order, vmp_buddy_kind kind,
+                   uint32_t *out_used) {
   if (!vmp_node_pool_reserve(&buddy->nodes, VMP_BUDDY_CUT_NODES)) return false;
   remove_free(buddy, index);
   vmp_buddy_node *node = vmp_buddy_at(buddy, index);

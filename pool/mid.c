@@ -77,7 +77,11 @@ static vmp_status find_unmapped_place(vmp_mid *mid, const vmp_request *request, 
                     (unsigned long long)request->bytes);
   }
   if (status != VMP_OK) return status;
-  *out_place = vmp_mid_place_in(mid, request, arena);
+  // The arena may hold mapped memory (what was mapped at creation). If every place found is blocked, its beginning is
+  // as good as any.
+  if (!vmp_mid_place_mapped(mid, request, out_place) && !vmp_mid_place_growing(mid, request, out_place, &blocked)) {
+    *out_place = vmp_mid_place_in(mid, request, arena);
+  }
   return VMP_OK;
 }
 
@@ -121,9 +125,10 @@ static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, voi
   if (place.offset != failed_offset) status = take_place(mid, request, owner, &place, out_placed);
   if (status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT ||
       status == VMP_ERROR_BUSY) {
-    return vmp_fail(VMP_ERROR_FRAGMENTED,
-                    "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one",
-                    (unsigned long long)request->bytes);
+    return vmp_fail(
+        VMP_ERROR_FRAGMENTED,
+        "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one",
+        (unsigned long long)request->bytes);
   }
   return status;
 }

@@ -15,7 +15,7 @@
 // Fences are kept per part and exactly: free neighbours whose fences name the same streams are one part, others stay
 // two, so that a stream never waits for memory that it freed itself. Extents and runs don't look at fences, so a
 // request that needs several parts together finds them, and then waits for all of them. A part whose fence is known
-// complete loses it when a placement meets it; then it may join its neighbours.
+// complete loses it when a placement that would have to wait meets it; then it may join its neighbours.
 //
 // Where every slot of a place is unmapped its parts' fences don't count: the old mapping went after they completed.
 #ifndef VMPOOL_POOL_MID_INTERNAL_H_
@@ -58,9 +58,9 @@ _Static_assert(sizeof(vmp_range) == 32, "two ranges share a cache line");
 #define VMP_MID_PAGES (1u << VMP_MID_PAGES_LOG2)
 
 typedef struct vmp_mid_pages {
-  uint64_t words;                     // bit w: word w of starts isn't 0
+  uint64_t words;                       // bit w: word w of starts isn't 0
   uint64_t starts[VMP_MID_PAGES / 64];  // bit p: a piece begins in page p
-  uint32_t first[VMP_MID_PAGES];      // the lowest piece that begins in page p
+  uint32_t first[VMP_MID_PAGES];        // the lowest piece that begins in page p
 } vmp_mid_pages;
 
 _Static_assert(VMP_MID_PAGES / 64 <= 64, "one word of bits covers the words of a sector");
@@ -136,8 +136,8 @@ void vmp_mid_give_back(vmp_mid *mid, uint32_t piece, vmp_fence fence, bool mappe
 void vmp_mid_settle(vmp_mid *mid, uint64_t offset, uint64_t end, unsigned limit);
 // vmp_mid_fences: who may still touch the free range (*out_fence), and what `stream` has to be ordered behind to use it
 // (*out_after, which may be less than `others` of the former), both merged over its parts.
-void vmp_mid_fences(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
-                    vmp_fence *out_fence, vmp_fence *out_after);
+void vmp_mid_fences(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_fence *out_fence,
+                    vmp_fence *out_after);
 
 // ---- mid_place.c ----
 typedef struct vmp_mid_place {

@@ -4,7 +4,8 @@
 //
 //     1. a run that fits (no driver call)   no wait; fewest parked chunks pinned; smallest run; at the edge of its
 //                                           extent; lowest address. Both ends of up to 16 runs, best fit upwards; where
-//                                           these would wait, also the parts of the run that the stream needn't wait for
+//                                           these would wait, also the parts of the run that the stream needn't wait
+//                                           for
 //     2. a place that grows                 not blocked; fewest slots to map; fewest parked chunks pinned; no wait;
 //                                           lowest address. Up to 8 of the largest runs, extended to either side, and
 //                                           both ends of up to 16 extents, best fit upwards; where these are blocked,
@@ -118,8 +119,8 @@ static void consider_parts(search *s, uint64_t from, uint64_t to) {
     const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
     uint64_t end = vmp_mid_piece_end(part) < to ? vmp_mid_piece_end(part) : to;
     uint64_t low, high;
-    bool waits = !vmp_fence_is_none(part->fence) &&
-                 !vmp_fence_is_none(mid->ops.others(mid->ops.self, part->fence, s->stream));
+    bool waits =
+        !vmp_fence_is_none(part->fence) && !vmp_fence_is_none(mid->ops.others(mid->ops.self, part->fence, s->stream));
     if (waits) {
       begin = end;
     } else if (ends_of(s, begin, end, &low, &high)) {

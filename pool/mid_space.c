@@ -42,8 +42,8 @@ static void unlink_piece(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index) {
   vmp_node_give(&mid->pieces, index);
 }
 
-// split makes two parts of one at offset `at`, inside it, and returns the right one. The smaller half gets the new node:
-// the index then changes for the smaller half only.
+// split makes two parts of one at offset `at`, inside it, and returns the right one. The smaller half gets the new
+// node: the index then changes for the smaller half only.
 static uint32_t split(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index, uint64_t at) {
   uint32_t other_index = vmp_node_take(&mid->pieces);
   vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
@@ -110,8 +110,8 @@ static bool may_join(const vmp_mid *mid, uint32_t left_index, uint32_t right_ind
   return left->kind == VMP_MID_PART && right->kind == VMP_MID_PART && left->fence.streams == right->fence.streams;
 }
 
-void vmp_mid_fences(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
-                    vmp_fence *out_fence, vmp_fence *out_after) {
+void vmp_mid_fences(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_fence *out_fence,
+                    vmp_fence *out_after) {
   uint64_t end = offset + bytes;
   uint32_t index = vmp_mid_index_find(mid, vmp_mid_arena_of(mid, offset), offset);
   *out_fence = VMP_FENCE_NONE;

@@ -177,7 +177,7 @@ void vmp_ranges_check(const vmp_range_set *set, const char *name, bool (*touchin
                       const void *context, vmp_report *report) {
   size_t faults = report->faults;
   uint64_t sized = 0;
-  for (unsigned class = 0; class < VMP_RANGE_CLASSES; class++) {
+  for (unsigned class = 0; class < VMP_RANGE_CLASSES; class ++) {
     bool marked = (set->classes[class / 64] >> (class % 64) & 1) != 0;
     if (marked != (set->by_size[class] != 0)) {
       vmp_report_fault(report, "%s: the bitmap is wrong about size class %u", name, class);
@@ -190,9 +190,11 @@ void vmp_ranges_check(const vmp_range_set *set, const char *name, bool (*touchin
   bool first = true;
   for (uint32_t i = vmp_ranges_after(set, 0); i != 0; i = vmp_ranges_after(set, vmp_range_at(set, i)->offset + 1)) {
     const vmp_range *range = vmp_range_at(set, i);
-    if (range->size == 0) vmp_report_fault(report, "%s: the range at %#llx is empty", name, (unsigned long long)range->offset);
+    if (range->size == 0)
+      vmp_report_fault(report, "%s: the range at %#llx is empty", name, (unsigned long long)range->offset);
     if (!first && range->offset < last_end) {
-      vmp_report_fault(report, "%s: the range at %#llx overlaps the one before", name, (unsigned long long)range->offset);
+      vmp_report_fault(report, "%s: the range at %#llx overlaps the one before", name,
+                       (unsigned long long)range->offset);
     }
     if (!first && range->offset == last_end && (touching == NULL || !touching(context, last_end))) {
       vmp_report_fault(report, "%s: two ranges touch at %#llx", name, (unsigned long long)last_end);
@@ -200,7 +202,8 @@ void vmp_ranges_check(const vmp_range_set *set, const char *name, bool (*touchin
     unsigned class = class_of(range->size);
     vmp_tree_key key = {range->size, range->offset};
     if (vmp_tree_at_least(set->nodes, VMP_TREE_BY_SIZE, set->by_size[class], key) != i) {
-      vmp_report_fault(report, "%s: the range at %#llx is not found by its size", name, (unsigned long long)range->offset);
+      vmp_report_fault(report, "%s: the range at %#llx is not found by its size", name,
+                       (unsigned long long)range->offset);
     }
     bytes += range->size;
     last_end = vmp_range_end(range);

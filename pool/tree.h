@@ -35,8 +35,8 @@ void vmp_tree_insert(const vmp_node_pool *pool, vmp_tree_order order, uint32_t *
 // vmp_tree_remove: the node must be in the tree.
 void vmp_tree_remove(const vmp_node_pool *pool, vmp_tree_order order, uint32_t *root, uint32_t index);
 
-// vmp_tree_at_least returns the node with the smallest key >= `key`, vmp_tree_at_most the one with the largest <= `key`;
-// 0 when there is none.
+// vmp_tree_at_least returns the node with the smallest key >= `key`, vmp_tree_at_most the one with the largest <=
+// `key`; 0 when there is none.
 uint32_t vmp_tree_at_least(const vmp_node_pool *pool, vmp_tree_order order, uint32_t root, vmp_tree_key key);
 uint32_t vmp_tree_at_most(const vmp_node_pool *pool, vmp_tree_order order, uint32_t root, vmp_tree_key key);
 

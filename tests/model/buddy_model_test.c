@@ -27,8 +27,14 @@ static const setting settings[] = {
     {.name = "plain", .chunk_slots = 1, .max_slots = 300, .streams = 1},
     {.name = "streams", .chunk_slots = 8, .max_slots = 64, .map_ahead = true, .pieces = true, .streams = 4},
     {.name = "tight", .chunk_slots = 1, .physical_slots = 300, .max_slots = 40, .retire = true, .streams = 2},
-    {.name = "refused", .chunk_slots = 4, .max_slots = 200, .map_ahead = true, .nested = true, .refusals = true,
-     .pieces = true, .streams = 3},
+    {.name = "refused",
+     .chunk_slots = 4,
+     .max_slots = 200,
+     .map_ahead = true,
+     .nested = true,
+     .refusals = true,
+     .pieces = true,
+     .streams = 3},
 };
 static const char *setting_name(const setting *s) { return s->name; }
 
@@ -299,9 +305,13 @@ static model *make_model(const setting *p) {
   model *m = calloc(1, sizeof *m);
   m->setting = p;
   m->rng = vtest_rng_make(vtest_seed(1));
-  m->fake = vmp_fake_create(&(vmp_fake_options){.granule_bytes = GRANULE, .step_bytes = GRANULE,
-                                                .offset = offset_of(0), .slots = SLOTS, .chunk_slots = p->chunk_slots,
-                                                .physical_slots = p->physical_slots, .map_ahead = p->map_ahead,
+  m->fake = vmp_fake_create(&(vmp_fake_options){.granule_bytes = GRANULE,
+                                                .step_bytes = GRANULE,
+                                                .offset = offset_of(0),
+                                                .slots = SLOTS,
+                                                .chunk_slots = p->chunk_slots,
+                                                .physical_slots = p->physical_slots,
+                                                .map_ahead = p->map_ahead,
                                                 .retire = p->retire});
   if (p->nested) vmp_fake_during_claim(m->fake, during_claim, m);
   VEXPECT_OK(vmp_buddy_create(&m->buddy, vmp_fake_ops(m->fake)));

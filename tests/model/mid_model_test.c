@@ -2,8 +2,8 @@
 // still touch it. Random requests, frees, mapping changes, completions, refusals and calls in the middle of a claim.
 //
 // The oracle is stronger than the layer's own check: no overlap, alignment, a mapped place is never passed over, no
-// stream is let loose on memory that another may still touch, no stream waits for memory that it freed itself, a request
-// fails only when nothing fits.
+// stream is let loose on memory that another may still touch, no stream waits for memory that it freed itself, a
+// request fails only when nothing fits.
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,10 +39,22 @@ static const setting settings[] = {
     {.name = "plain", .chunk_slots = 1, .max_bytes = 1 << 19, .streams = 1},
     {.name = "streams", .chunk_slots = 4, .max_bytes = 1 << 17, .map_ahead = true, .silent_claims = true, .streams = 4},
     {.name = "tight", .chunk_slots = 1, .physical_slots = 90, .max_bytes = 1 << 18, .retire = true, .streams = 2},
-    {.name = "nested", .chunk_slots = 2, .physical_slots = 200, .max_bytes = 1 << 18, .map_ahead = true, .nested = true,
-     .silent_claims = true, .streams = 3},
-    {.name = "refused", .chunk_slots = 8, .max_bytes = 1 << 20, .map_ahead = true, .retire = true, .nested = true,
-     .refusals = true, .streams = 4},
+    {.name = "nested",
+     .chunk_slots = 2,
+     .physical_slots = 200,
+     .max_bytes = 1 << 18,
+     .map_ahead = true,
+     .nested = true,
+     .silent_claims = true,
+     .streams = 3},
+    {.name = "refused",
+     .chunk_slots = 8,
+     .max_bytes = 1 << 20,
+     .map_ahead = true,
+     .retire = true,
+     .nested = true,
+     .refusals = true,
+     .streams = 4},
 };
 static const char *setting_name(const setting *s) { return s->name; }
 
@@ -57,22 +69,22 @@ typedef struct model {
   vmp_mid *mid;
   vtest_rng rng;
   uint64_t sequence;
-  unsigned depth;           // of calls from within a claim
-  bool arena_out[ARENAS];   // taken from the supply
+  unsigned depth;          // of calls from within a claim
+  bool arena_out[ARENAS];  // taken from the supply
   block blocks[MAX_BLOCKS];
   size_t num_blocks;
   bool used[STEPS];
   uint64_t transit_offset, transit_bytes;  // the claim that is in the middle
-  vmp_fence fences[STEPS];  // of free steps: who must be waited for, unless known complete
-  uint64_t may_wait[STEPS]; // of free steps: streams that mid may wait for
+  vmp_fence fences[STEPS];                 // of free steps: who must be waited for, unless known complete
+  uint64_t may_wait[STEPS];                // of free steps: streams that mid may wait for
   uint64_t done, failed, mapped_hits, waits;
 } model;
 
 static size_t step_of(uint64_t offset) { return (size_t)((offset - BASE) / 512); }
 
 // ---- the supply: four arenas side by side ----
-static vmp_status take_arena(void *self, uint64_t bytes, uint64_t alignment, uint64_t *out_offset,
-                             uint64_t *out_bytes, vmp_fence *out_fence) {
+static vmp_status take_arena(void *self, uint64_t bytes, uint64_t alignment, uint64_t *out_offset, uint64_t *out_bytes,
+                             vmp_fence *out_fence) {
   model *m = self;
   for (size_t i = 0; i < ARENAS; i++) {
     uint64_t offset = BASE + i * ARENA_SLOTS * GRANULE;
@@ -308,7 +320,8 @@ static void op_world(model *m) {
   if (what < 50) op_mapping(m);
   if (what >= 50 && what < 60) vmp_fake_complete(m->fake, stream, vtest_rng_range(&m->rng, 0, m->sequence));
   if (what >= 60 && what < 70) {
-    vmp_fake_order(m->fake, stream, (vmp_fence){vtest_rng_next(&m->rng) & 15, vtest_rng_range(&m->rng, 0, m->sequence)});
+    vmp_fake_order(m->fake, stream,
+                   (vmp_fence){vtest_rng_next(&m->rng) & 15, vtest_rng_range(&m->rng, 0, m->sequence)});
   }
   if (what == 70) vmp_fake_overflow_log(m->fake);
   if (what == 71 && m->depth == 0) {  // everything finishes
@@ -392,9 +405,13 @@ VTEST_P(MidModel, RandomOperations, setting, settings, setting_name) {
   VASSERT_NOT_NULL(m);
   m->setting = p;
   m->rng = vtest_rng_make(vtest_seed(1));
-  m->fake = vmp_fake_create(&(vmp_fake_options){.granule_bytes = GRANULE, .offset = BASE, .slots = SLOTS,
-                                                .chunk_slots = p->chunk_slots, .physical_slots = p->physical_slots,
-                                                .map_ahead = p->map_ahead, .retire = p->retire,
+  m->fake = vmp_fake_create(&(vmp_fake_options){.granule_bytes = GRANULE,
+                                                .offset = BASE,
+                                                .slots = SLOTS,
+                                                .chunk_slots = p->chunk_slots,
+                                                .physical_slots = p->physical_slots,
+                                                .map_ahead = p->map_ahead,
+                                                .retire = p->retire,
                                                 .silent_claims = p->silent_claims});
   if (p->nested) vmp_fake_during_claim(m->fake, during_claim, m);
   vmp_fake_on_refusal(m->fake, on_refusal, m);

@@ -33,9 +33,9 @@ struct vmp_fake_backing {
 
   struct {
     uint64_t offset, bytes;
-  } *log;  // ring
-  uint64_t log_end;        // number of changes ever
-  uint64_t log_everything; // cursors before this get "everything"
+  } * log;                  // ring
+  uint64_t log_end;         // number of changes ever
+  uint64_t log_everything;  // cursors before this get "everything"
 
   uint64_t fail_successes, fail_failures;
   vmp_status fail_status;
@@ -102,7 +102,8 @@ static vmp_fence fence_others(const vmp_fake_backing *fake, vmp_fence fence, vmp
 static void new_chunk(vmp_fake_backing *fake, uint64_t first_slot, uint64_t slots, uint64_t live) {
   uint32_t index =
       fake->num_free_chunks > 0 ? fake->free_chunks[--fake->num_free_chunks] : (uint32_t)++fake->used_chunks;
-  fake->chunks[index] = (vmp_fake_chunk){.first_slot = first_slot, .slots = slots, .live = live, .parked_at = ++fake->parkings};
+  fake->chunks[index] =
+      (vmp_fake_chunk){.first_slot = first_slot, .slots = slots, .live = live, .parked_at = ++fake->parkings};
   for (uint64_t s = first_slot; s < first_slot + slots; s++) fake->slots[s].chunk = index;
   fake->mapped_slots += slots;
   if (live == 0) fake->parked_slots += slots;
@@ -386,7 +387,8 @@ static void fake_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence 
           (unsigned long long)bytes);
     return;
   }
-  if (!mark_steps(fake, offset, bytes, false)) fault(fake, "release at %#llx of free steps", (unsigned long long)offset);
+  if (!mark_steps(fake, offset, bytes, false))
+    fault(fake, "release at %#llx of free steps", (unsigned long long)offset);
   uint64_t first, end;
   slots_of(fake, offset, bytes, &first, &end);
   uint32_t last_chunk = 0;

@@ -35,16 +35,16 @@ typedef struct vmp_fake_options {
 } vmp_fake_options;
 
 typedef struct vmp_fake_slot {
-  uint32_t chunk;    // index of its chunk, 0: unmapped
-  bool blocked;      // retiring, in transit, broken, sealed: as the test likes
+  uint32_t chunk;  // index of its chunk, 0: unmapped
+  bool blocked;    // retiring, in transit, broken, sealed: as the test likes
 } vmp_fake_slot;
 
 typedef struct vmp_fake_chunk {
   uint64_t first_slot, slots;
-  uint64_t live;      // claims that touch it; 0: parked
-  vmp_fence fence;    // merged from the releases since it was mapped
-  vmp_fence moved;    // what must have finished before its memory is used at this place (makes must_wait)
-  uint64_t parked_at; // order of parking
+  uint64_t live;       // claims that touch it; 0: parked
+  vmp_fence fence;     // merged from the releases since it was mapped
+  vmp_fence moved;     // what must have finished before its memory is used at this place (makes must_wait)
+  uint64_t parked_at;  // order of parking
 } vmp_fake_chunk;
 
 typedef struct vmp_fake_counts {

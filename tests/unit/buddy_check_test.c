@@ -69,7 +69,8 @@ VTEST_F(BuddyCheck, MissingInTheMiddle, broken) {
 }
 
 VTEST_F(BuddyCheck, Misaligned, broken) {
-  // A used run of 64 at 0 and of 65 at 64 would begin at a multiple of 64, not of 128; the block behind it gives one up.
+  // A used run of 64 at 0 and of 65 at 64 would begin at a multiple of 64, not of 128; the block behind it gives one
+  // up.
   vmp_buddy *b = f->buddy;
   uint32_t first = vmp_buddy_holding(b, 64), second = vmp_buddy_holding(b, 128);
   vmp_tree_remove(&b->nodes, VMP_TREE_BY_SIZE, &b->by_order, first);

@@ -172,7 +172,7 @@ VTEST_F(BuddyFence, HalvesMergeOnceTheirFencesAreComplete, rig) {
 }
 
 // ---- failures ----
-static const vmp_status refusals[] = {VMP_ERROR_OUT_OF_MEMORY, VMP_ERROR_LIMIT, VMP_ERROR_DRIVER, VMP_ERROR_BUSY,
+static const vmp_status refusals[] = {VMP_ERROR_OUT_OF_MEMORY,      VMP_ERROR_LIMIT, VMP_ERROR_DRIVER, VMP_ERROR_BUSY,
                                       VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_STICKY};
 static const char *refusal_name(const vmp_status *status) { return vmp_status_string(*status); }
 

@@ -33,8 +33,9 @@ VTEST_F(Buddy, MergesWhenBothHalvesAreFree, rig) {
   for (int order = 0; order < 2; order++) {
     for (int i = 0; i < 8; i++) block[i] = take(f, 128 * MIB, 0);
     for (uint64_t i = 0; i < 8; i++) VEXPECT_UINT_EQ(block[i], i * 128 * MIB);
-    expect_layout(f, "block 0+64, block 64+64, block 128+64, block 192+64, block 256+64, block 320+64, block 384+64, "
-                     "block 448+64");
+    expect_layout(f,
+                  "block 0+64, block 64+64, block 128+64, block 192+64, block 256+64, block 320+64, block 384+64, "
+                  "block 448+64");
     give(f, block[order == 0 ? 2 : 3], 0, 1);
     VEXPECT_UINT_EQ(stats_of(f).free_by_order[6], 1);
     give(f, block[order == 0 ? 3 : 2], 0, 2);
@@ -175,8 +176,9 @@ VTEST_F(Buddy, KeepsAlignmentLargerThanTheSize, rig) {
   VEXPECT_UINT_EQ(placed.offset, 64 * MIB);
   VEXPECT_UINT_EQ(placed.bytes, 3 * SLOT);
   VEXPECT_UINT_EQ(vmp_fake_mapped_slots(f->fake), 4);
-  expect_layout(f, "block 0+1, free 1+1, free 2+2, free 4+4, free 8+8, free 16+16, block 32+3, free 35+1, free 36+4, "
-                   "free 40+8, free 48+16, free 64+64, free 128+128, free 256+256");
+  expect_layout(f,
+                "block 0+1, free 1+1, free 2+2, free 4+4, free 8+8, free 16+16, block 32+3, free 35+1, free 36+4, "
+                "free 40+8, free 48+16, free 64+64, free 128+128, free 256+256");
   request.alignment = 2 * GIB;  // a multiple of 2 GiB with 2 GiB behind it: there is none
   VEXPECT_STATUS(vmp_buddy_alloc(f->buddy, &request, &placed), VMP_ERROR_OUT_OF_ADDRESS_SPACE);
 }
@@ -201,8 +203,9 @@ VTEST_F(Buddy, HugeSizesAreRefusedAndChangeNothing, rig) {
   vmp_buddy_stats before = stats_of(f);
   uint64_t claims = vmp_fake_get_counts(f->fake)->claims;
   static const uint64_t huge[] = {
-      UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - (SLOT - 2), UINT64_MAX - (SLOT - 1), UINT64_MAX - SLOT,
-      UINT64_C(1) << 63, (UINT64_C(1) << 63) + 1, ((UINT64_C(1) << 32) + 1) * SLOT, GIB + 1,
+      UINT64_MAX,        UINT64_MAX - 1,    UINT64_MAX - (SLOT - 2), UINT64_MAX - (SLOT - 1),
+      UINT64_MAX - SLOT, UINT64_C(1) << 63, (UINT64_C(1) << 63) + 1, ((UINT64_C(1) << 32) + 1) * SLOT,
+      GIB + 1,
   };
   for (size_t i = 0; i < sizeof huge / sizeof huge[0]; i++) {
     for (uint64_t alignment = 1; alignment <= 64 * MIB; alignment *= 64) {
@@ -293,8 +296,8 @@ static bool nothing_complete(void *self, vmp_fence fence) {
 }
 
 VTEST(Buddy, OnePebibyteCostsNoMoreThanOneGibibyte) {
-  vmp_backing_ops ops = {.granule_bytes = SLOT, .cost = empty_cost, .run = empty_run,
-                         .known_complete = nothing_complete};
+  vmp_backing_ops ops = {
+      .granule_bytes = SLOT, .cost = empty_cost, .run = empty_run, .known_complete = nothing_complete};
   vmp_buddy *buddy;
   VASSERT_OK(vmp_buddy_create(&buddy, &ops));
   VASSERT_OK(vmp_buddy_add(buddy, 0, UINT64_C(1) << 50));

@@ -96,8 +96,20 @@ VTEST_F(RangeSet, FindsByPlace, rig) {
 
 // The best fit is the smallest range that is large enough, the lowest of those that are equal; sizes of all classes.
 VTEST_F(RangeSet, BestFitRisesThroughAllClasses, rig) {
-  static const uint64_t sizes[] = {512,   1024,  3584,      4096,      4608,         8192,          9216,
-                                   65536, 65536, 1u << 20u, 3u << 20u, 1ull << 33u, (1ull << 33u) + 512, 1ull << 45u};
+  static const uint64_t sizes[] = {512,
+                                   1024,
+                                   3584,
+                                   4096,
+                                   4608,
+                                   8192,
+                                   9216,
+                                   65536,
+                                   65536,
+                                   1u << 20u,
+                                   3u << 20u,
+                                   1ull << 33u,
+                                   (1ull << 33u) + 512,
+                                   1ull << 45u};
   enum { N = sizeof sizes / sizeof sizes[0] };
   for (size_t i = 0; i < N; i++) vmp_ranges_add(&f->set, (uint64_t)i << 50u, sizes[i], NO_WALL);
   uint32_t index = vmp_ranges_fitting(&f->set, 1);
