@@ -1,6 +1,11 @@
 // The stored traces against the figures of their descriptions. Runs where VMPOOL_TRACES names them.
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "tests/support/vtest.h"
 #include "tests/tool/trace_support.h"
+#include "tools/common/file.h"
+#include "tools/common/rng.h"
 
 typedef struct stored {
   const char *name, *path;
@@ -62,6 +67,27 @@ VTEST_P(StoredTrace, PairingKeepsTheLiveCurve, stored, traces, stored_name) {
   VASSERT_NOT_NULL(t);
   expect_totals(t, p);
   trace_close(t);
+}
+
+// Cut anywhere but at the end of a line, the file is refused: the running total gives a cut last number away.
+VTEST(StoredTrace, ACutFileIsRefused) {
+  if (vtest_traces_dir() == NULL) VSKIP("VMPOOL_TRACES is not set");
+  char path[1024];
+  snprintf(path, sizeof(path), "%s/%s", vtest_traces_dir(), traces[0].path);
+  file_text file;
+  tool_error error = {{0}};
+  VASSERT_TRUE(file_load(&file, path, &error));
+  rng r = {.state = vtest_seed(17)};
+  const trace_options options = TRACE_OPTIONS_INIT;
+  for (int i = 0; i < 60; i++) {
+    const size_t cut = rng_between(&r, 1, file.bytes - 1);
+    VTRACE("cut after %zu bytes", cut);
+    trace *t = NULL;
+    const bool whole_lines = file.text[cut - 1] == '\n' || file.text[cut] == '\n';
+    VEXPECT_INT_EQ(trace_parse("cut", file.text, cut, &options, &t, &error), whole_lines);
+    trace_close(t);
+  }
+  free(file.text);
 }
 
 typedef struct served {
