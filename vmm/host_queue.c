@@ -14,6 +14,7 @@
 // A host function runs without the lock; its stream is `busy` meanwhile and others wait for `idle`.
 #include <stdlib.h>
 
+#include "vmm/align.h"
 #include "vmm/host_model.h"
 
 #define KEPT_BLOCKS 64u
@@ -232,7 +233,8 @@ static void run_by_mode(vmp_host *host) {
       }
       return;
     case VMP_HOST_WORK_SEED:
-      for (uint64_t steps = vmp_host_random(host) % 3; steps != 0 && run_random(host); steps--) {
+      // k steps with probability 2^-(k+1), one in the mean: the queues get now long, now short.
+      for (unsigned steps = vmp_lowest_bit(vmp_host_random(host) | 256); steps != 0 && run_random(host); steps--) {
       }
       return;
     case VMP_HOST_WORK_LAG:

@@ -28,7 +28,9 @@ unsigned vmp_host_accesses(const vmp_host_op *op, vmp_host_access out[2]) {
   return count;
 }
 
-static uint64_t end_of(uint64_t ptr, uint64_t bytes) { return bytes > UINT64_MAX - ptr ? UINT64_MAX : ptr + bytes; }
+// A range that leaves the 64-bit addresses ends at the last of them, and some byte of it is certainly not mapped.
+static bool wraps(uint64_t ptr, uint64_t bytes) { return bytes > UINT64_MAX - ptr; }
+static uint64_t end_of(uint64_t ptr, uint64_t bytes) { return wraps(ptr, bytes) ? UINT64_MAX : ptr + bytes; }
 
 vmp_host_mapping *vmp_host_next_in_range(vmp_host *host, uint64_t *address, uint64_t end) {
   while (*address < end) {
@@ -49,7 +51,8 @@ static bool has_right(const vmp_host_mapping *mapping, int device, bool write) {
 }
 
 bool vmp_host_range_ok(vmp_host *host, uint64_t ptr, uint64_t bytes, int device, bool write) {
-  uint64_t end = end_of(ptr, bytes);
+  if (wraps(ptr, bytes)) return false;
+  uint64_t end = ptr + bytes;
   for (uint64_t address = ptr; address < end;) {
     uint64_t at = address;
     const vmp_host_mapping *mapping = vmp_host_next_in_range(host, &at, end);
@@ -92,7 +95,7 @@ static bool settle(vmp_host *host, const vmp_host_access *access, const vmp_host
     address = mapping->base + mapping->bytes;
     expected = address;
   }
-  if (good && expected < end) {
+  if (good && (expected < end || wraps(access->ptr, access->bytes))) {
     good = false;
     *out_bad = expected;
   }
