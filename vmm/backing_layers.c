@@ -184,12 +184,23 @@ static range_state look(const vmp_backing *b, uint64_t slot, uint64_t end) {
   return state;
 }
 
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 // How large a new chunk may be when only `room` bytes can still be created: the closer the end, the smaller, so that
 // the last of the memory is not tied up in chunks that a few small blocks pin.
 static unsigned order_for_room(const vmp_backing *b, uint64_t room_bytes) {
   uint64_t slots = (room_bytes >> b->granule_log2) / 16;
   unsigned order = slots <= 1 ? 0 : vmp_log2(slots);
   return order < b->chunk_max_order ? order : b->chunk_max_order;
+}
+
+// How far a growth is rounded up. Steps of one chunk shrink with the room (a sixty-fourth of it: measured over recorded
+// traces, that costs 4 % more driver time than none and saves 1 % of the smallest device); a larger step is the user's
+// wish and holds until an eighth of the room.
+static uint64_t growth_for_room(const vmp_backing *b, uint64_t room_bytes) {
+  uint64_t growth = b->options.growth_bytes >> b->granule_log2, room = room_bytes >> b->granule_log2;
+  if (growth > UINT64_C(1) << b->chunk_max_order) return room / 8 >= growth ? growth : 0;
+  return min_u64(growth, room / 64);
 }
 
 // device_room asks the device how much it has left. Unknown reads as plenty: a refused create will tell.
@@ -202,8 +213,6 @@ static uint64_t device_room(vmp_backing *b) {
   (void)vmp_context_leave(b->options.driver, &saved);
   return code == 0 ? free_bytes : UINT64_MAX;
 }
-
-static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static plan_rules first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort) {
   plan_rules rules = {.stream = stream, .effort = effort, .wait_allowed = !b->options.complete_only};
@@ -220,8 +229,7 @@ static plan_rules first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effor
       b->chunks.mapped_bytes == 0 ? 0 : (double)b->chunks.parked_bytes / (double)b->chunks.mapped_bytes;
   if (parked_share > b->options.park_limit) rules.soft_bytes = 0;
   rules.max_order = order_for_room(b, rules.soft_bytes > 0 ? rules.soft_bytes : rules.create_bytes);
-  uint64_t growth = b->options.growth_bytes >> b->granule_log2;
-  if (growth > 1 && (rules.soft_bytes >> b->granule_log2) / 8 > growth) rules.growth_slots = growth;
+  rules.growth_slots = growth_for_room(b, rules.soft_bytes);
   return rules;
 }
 

@@ -126,7 +126,14 @@ static vmp_status settle(vmp_clock *clock, clock_entry *entry, uint64_t need) {
   vmp_status status = vmp_context_enter(clock->driver, entry->context, &saved);
   if (status != VMP_OK) return status;
   if (mark_at_or_after(entry, need) == NULL && !entry->retired && clock_entry_is_mine(entry)) {
-    status = record(clock, entry);
+    // An idle stream needs no mark: everything submitted to it before the question has finished.
+    uint64_t sequence = atomic_load(&clock->sequence);
+    int code = vmp_drv_stream_query(clock->driver, entry->handle);
+    if (code == 0 || context_is_gone(code)) {
+      reached(entry, sequence);
+    } else {
+      status = record(clock, entry);
+    }
   }
   if (status == VMP_OK) status = query(clock, entry);
   (void)vmp_context_leave(clock->driver, &saved);
