@@ -117,6 +117,7 @@ VTEST_F(Backing, AnotherStreamsMemoryIsReportedToBeWaitedFor, rig) {
   vmp_cu_stream one = rig_stream(f), two = rig_stream(f);
   vmp_stream_index i1 = vmp_clock_stream(f->clock, one), i2 = vmp_clock_stream(f->clock, two);
   VASSERT_OK(rig_claim(f, 0, 4 * MIB, i1, NULL));
+  VASSERT_INT_EQ(vmp_host_touch(f->driver, 0, one, vmp_backing_address(f->backing, f->base), 4 * MIB, true), 0);
   rig_release(f, 0, 4 * MIB, vmp_clock_fence(f->clock, i1));
   vmp_fence fence = VMP_FENCE_NONE;
   VASSERT_OK(rig_claim(f, 32 * MIB, 2 * MIB, i2, &fence));
