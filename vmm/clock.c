@@ -248,9 +248,11 @@ size_t vmp_clock_check(vmp_clock *clock, vmp_report *report) {
       vmp_report_fault(report, "clock: lane %u counts %u streams and has %u", lane, atomic_load(&at->members),
                        members[lane]);
     }
-    if (atomic_load(&at->last) > sequence) {
+    uint64_t last = atomic_load(&at->last);  // before the sequence: fences are taken meanwhile, without the mutex
+    uint64_t now = atomic_load(&clock->sequence);
+    if (last > now) {
       vmp_report_fault(report, "clock: lane %u was last named at %llu, past the sequence %llu", lane,
-                       (unsigned long long)atomic_load(&at->last), (unsigned long long)sequence);
+                       (unsigned long long)last, (unsigned long long)now);
     }
     if (atomic_load(&at->completed) > sequence) {
       vmp_report_fault(report, "clock: lane %u is complete up to %llu, past the sequence %llu", lane,
