@@ -107,6 +107,30 @@ vmp_status vmp_backing_trim(vmp_backing *backing, uint64_t keep_bytes, vmp_backi
 void vmp_backing_set_limits(vmp_backing *backing, uint64_t hard_limit_bytes, uint64_t soft_limit_bytes);
 void vmp_backing_set_may_create(vmp_backing *backing, bool may_create);
 
+// ---- for those who registered the memory elsewhere (NCCL, RDMA) ----
+
+// vmp_remap_callbacks: both run without the lock, on the thread that makes the driver call, and may call nothing of
+// this pool but statistics. `generation` is the mapping's: it is never used for another mapping of the pool.
+//   before_unmap  the mapping is about to go; its work is complete. When the unmap then fails, after_map follows
+//                 if the memory stays in use.
+//   after_map     the range is mapped and accessible, and nobody has it yet
+typedef struct vmp_remap_callbacks {
+  void *self;
+  void (*before_unmap)(void *self, uint64_t address, uint64_t bytes, uint64_t generation);
+  void (*after_map)(void *self, uint64_t address, uint64_t bytes, uint64_t generation);
+} vmp_remap_callbacks;
+
+// vmp_backing_register adds a pair of callbacks (either may be NULL), vmp_backing_unregister removes the pair with the
+// same `self`; calls that are under way may still reach it until vmp_backing_wait_transit returns false.
+// VMP_ERROR_LIMIT: more than VMP_MAX_REMAP_CALLBACKS.
+#define VMP_MAX_REMAP_CALLBACKS 8u
+vmp_status vmp_backing_register(vmp_backing *backing, const vmp_remap_callbacks *callbacks);
+void vmp_backing_unregister(vmp_backing *backing, const void *self);
+
+// vmp_backing_generation returns the youngest generation of the mappings under a range, 0 when part of it is not
+// mapped. Two equal answers mean that nothing of the range was remapped in between.
+uint64_t vmp_backing_generation(const vmp_backing *backing, uint64_t offset, uint64_t bytes);
+
 typedef struct vmp_backing_stats {
   uint64_t reserved_bytes, reservations;
   uint64_t mapped_bytes, peak_mapped_bytes;  // chunks that have a home

@@ -118,6 +118,7 @@ static void settle_broken(vmp_backing *b, piece *at) {
     vmp_node_give(&b->places, at->place);
     backing_set_words(b, at->slot, slots, WORD_HOME | at->chunk);
     chunk_mapped(&b->chunks, at->chunk, at->slot);
+    backing_chunk(b, at->chunk)->generation = 0;
     if (at->source == PIECE_CREATE) b->chunks.created++;
     chunk_to_broken(&b->chunks, at->chunk);
   }
@@ -146,7 +147,12 @@ static void roll_back(vmp_backing *b, plan *p) {
 static void retire_old_home(vmp_backing *b, const piece *at, vmp_fence fence) {
   uint64_t slots = UINT64_C(1) << at->order;
   place *old = backing_place(b, at->place);
-  *old = (place){.slot = at->old_slot, .slots = slots, .chunk = at->chunk, .state = PLACE_RETIRING, .fence = fence};
+  *old = (place){.slot = at->old_slot,
+                 .slots = slots,
+                 .chunk = at->chunk,
+                 .state = PLACE_RETIRING,
+                 .fence = fence,
+                 .generation = backing_chunk(b, at->chunk)->generation};
   backing_set_words(b, at->old_slot, slots, WORD_PLACE | at->place);
   place_list_add(b, &b->retiring, at->place);
   backing_chunk(b, at->chunk)->aliases++;
@@ -172,13 +178,23 @@ static void commit(vmp_backing *b, plan *p) {
     }
     backing_set_words(b, at->slot, slots, WORD_HOME | at->chunk);
     chunk_mapped(&b->chunks, at->chunk, at->slot);
+    c->generation = at->generation;
     chunk_to_parked(&b->chunks, at->chunk);
     backing_log_change(b, at->slot, slots);
   }
 }
 
+static void announce(const vmp_backing *b, const plan *p, const callback_list *callbacks) {
+  for (size_t i = 0; callbacks->count > 0 && i < p->num_pieces; i++) {
+    const piece *at = &p->pieces[i];
+    callbacks_after_map(callbacks, at->address, b->granule_bytes << at->order, at->generation);
+  }
+}
+
 vmp_status plan_execute(vmp_backing *b, plan *p, uint64_t *out_created) {
   vmp_error first;
+  callback_list callbacks;
+  callbacks_copy(b, &callbacks);
   b->transits++;
   backing_unlock(b);
   vmp_status status = make_and_map(b, p, out_created);
@@ -187,6 +203,8 @@ vmp_status plan_execute(vmp_backing *b, plan *p, uint64_t *out_created) {
     first = *vmp_last_error();
     undo_calls(b, p);
     vmp_restore_error(&first);
+  } else {
+    announce(b, p, &callbacks);
   }
   backing_lock(b);
   b->transits--;

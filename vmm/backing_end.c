@@ -8,17 +8,50 @@ static void note(vmp_backing *b, vmp_status *first, vmp_call call, int code) {
   *first = vmp_driver_fail(b->options.driver, call, code, "the pool is being destroyed");
 }
 
-// unmap_everything removes every mapping that the slot table knows, one call for each run.
+// one_mapping returns the end of the mapping that begins at `slot`, and its generation.
+static uint64_t one_mapping(const vmp_backing *b, uint64_t slot, uint64_t *out_generation) {
+  uint32_t word = backing_word(b, slot);
+  if (word_is_home(word)) {
+    const chunk *c = backing_chunk(b, word & WORD_INDEX);
+    *out_generation = c->generation;
+    return slot + chunk_slots(c);
+  }
+  const place *p = backing_place(b, word & WORD_INDEX);
+  *out_generation = p->generation;
+  return slot + p->slots;
+}
+
+static int unmap_slots(vmp_backing *b, uint64_t slot, uint64_t end) {
+  return vmp_drv_mem_unmap(b->options.driver, backing_slot_address(b, slot), (size_t)((end - slot) << b->granule_log2));
+}
+
+// unmap_run removes neighbouring mappings with one call; where that is refused, each by itself.
+static void unmap_run(vmp_backing *b, uint64_t slot, uint64_t end, const callback_list *callbacks, vmp_status *first) {
+  uint64_t generation = 0;
+  for (uint64_t at = slot; callbacks->count > 0 && at < end;) {
+    uint64_t next = one_mapping(b, at, &generation);
+    callbacks_before_unmap(callbacks, backing_slot_address(b, at), (next - at) << b->granule_log2, generation);
+    at = next;
+  }
+  if (unmap_slots(b, slot, end) == 0) return;
+  for (uint64_t at = slot; at < end;) {
+    uint64_t next = one_mapping(b, at, &generation);
+    note(b, first, VMP_CALL_mem_unmap, unmap_slots(b, at, next));
+    at = next;
+  }
+}
+
+// unmap_everything removes every mapping that the slot table knows.
 static void unmap_everything(vmp_backing *b, vmp_status *first) {
+  callback_list callbacks;
+  callbacks_copy(b, &callbacks);
   for (size_t i = 0; i < b->num_reservations; i++) {
     const reservation *r = &b->reservations[i];
     uint64_t end = r->first_slot + r->slots, slot = r->first_slot;
     while ((slot = backing_skip_unmapped(b, slot, end)) < end) {
       uint64_t run = slot;
       while (run < end && backing_word(b, run) != 0) run++;
-      note(b, first, VMP_CALL_mem_unmap,
-           vmp_drv_mem_unmap(b->options.driver, backing_slot_address(b, slot),
-                             (size_t)((run - slot) << b->granule_log2)));
+      unmap_run(b, slot, run, &callbacks, first);
       slot = run;
     }
   }

@@ -7,6 +7,7 @@
 //     backing_retire.c  old and broken mappings: what gives addresses back
 //     backing_release.c trim, and room for other chunk sizes: what gives memory back
 //     backing_ahead.c   mapping ahead of need
+//     backing_callbacks.c  who is told of remapping
 //     backing_end.c     giving everything back
 //     backing_check.c   the checker and the walkers
 //
@@ -39,6 +40,7 @@ typedef struct place {
   uint32_t next, prev;  // in the list of retiring or broken places, oldest first
   uint64_t slot, slots;
   vmp_fence fence;
+  uint64_t generation;  // of the mapping here
   uint32_t chunk;
   uint8_t state;   // place_state
   uint8_t listed;  // 1: in the retiring list, 2: in the broken list
@@ -72,7 +74,19 @@ struct vmp_backing {
   uint64_t change_serial;  // changes logged so far
   change changes[CHANGE_LOG];
   uint64_t takes, takes_resized, slots_retired, leaf_bytes;
+  uint64_t generation;  // the last one given to a mapping
+  vmp_remap_callbacks callbacks[VMP_MAX_REMAP_CALLBACKS];
+  size_t num_callbacks;
 };
+
+// ---- backing_callbacks.c: a copy of the callbacks, taken under the lock, called without it ----
+typedef struct callback_list {
+  vmp_remap_callbacks all[VMP_MAX_REMAP_CALLBACKS];
+  size_t count;
+} callback_list;
+void callbacks_copy(const vmp_backing *b, callback_list *out);
+void callbacks_before_unmap(const callback_list *list, uint64_t address, uint64_t bytes, uint64_t generation);
+void callbacks_after_map(const callback_list *list, uint64_t address, uint64_t bytes, uint64_t generation);
 
 // ---- backing.c: the slot table ----
 reservation *backing_reservation_of(const vmp_backing *b, uint64_t slot);
@@ -107,9 +121,10 @@ void place_list_remove(vmp_backing *b, place_list *list, uint32_t id);
 typedef enum piece_source { PIECE_CREATE = 0, PIECE_SPARE, PIECE_TAKE } piece_source;
 
 typedef struct piece {
-  uint64_t slot;      // new home
-  uint64_t address;   // of its first slot: the table of reservations isn't read without the lock
-  uint64_t old_slot;  // PIECE_TAKE: the home it leaves
+  uint64_t slot;        // new home
+  uint64_t address;     // of its first slot: the table of reservations isn't read without the lock
+  uint64_t old_slot;    // PIECE_TAKE: the home it leaves
+  uint64_t generation;  // of the new mapping
   uint32_t chunk, place;
   uint8_t source, order;
   bool made, mapped;
@@ -150,7 +165,7 @@ vmp_status plan_execute(vmp_backing *b, plan *p, uint64_t *out_created);
 // ---- backing_retire.c, backing_release.c ----
 // One mapping that is to be removed: a place's, or a chunk's home.
 typedef struct removal {
-  uint64_t slot, slots, address;
+  uint64_t slot, slots, address, generation;
   uint32_t id;  // place or chunk
   vmp_cu_handle handle;
   int code;          // of the unmap
@@ -159,7 +174,7 @@ typedef struct removal {
 
 // backing_unmap_batch makes the unmap calls for a list of mappings and notes their codes. Without the lock.
 #define REMOVAL_BATCH 256u
-void backing_unmap_batch(vmp_backing *b, removal *list, size_t count);
+void backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const callback_list *callbacks);
 // backing_release_for makes room for `bytes` by giving complete parked and spare chunks back to the device. MAY
 // UNLOCK. Returns the bytes given back.
 uint64_t backing_release_for(vmp_backing *b, uint64_t bytes);

@@ -116,7 +116,8 @@ static bool add_piece(vmp_backing *b, plan *p, piece_source source, uint32_t chu
   *backing_place(b, place_id) = (place){.slot = slot, .slots = slots, .chunk = chunk_id, .state = PLACE_TRANSIT};
   backing_set_words(b, slot, slots, WORD_PLACE | place_id);
   piece *added = &p->pieces[p->num_pieces++];
-  *added = (piece){.slot = slot,
+  *added = (piece){.generation = ++b->generation,
+                   .slot = slot,
                    .address = backing_slot_address(b, slot),
                    .old_slot = c->home,
                    .chunk = chunk_id,

@@ -17,6 +17,7 @@ static void start_release(vmp_backing *b, uint32_t id, removal *out) {
       .slot = mapped ? c->home : UINT64_MAX, .slots = mapped ? chunk_slots(c) : 0, .id = id, .handle = c->handle};
   if (mapped) {
     out->address = backing_slot_address(b, c->home);
+    out->generation = c->generation;
     backing_log_change(b, c->home, chunk_slots(c));
   }
 }
@@ -24,6 +25,8 @@ static void start_release(vmp_backing *b, uint32_t id, removal *out) {
 // run_release unmaps and releases a batch of chunks in transit (MAY UNLOCK) and returns the bytes that went back to the
 // device. *first_error: the first failure.
 static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_status *first_error, uint64_t *out_stuck) {
+  callback_list callbacks;
+  callbacks_copy(b, &callbacks);
   b->transits++;
   backing_unlock(b);
   size_t mapped = 0;
@@ -34,7 +37,7 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
     list[i] = swap;
     mapped++;
   }
-  backing_unmap_batch(b, list, mapped);
+  backing_unmap_batch(b, list, mapped, &callbacks);
   for (size_t i = 0; i < count; i++) {
     vmp_call call = VMP_CALL_mem_unmap;
     int code = list[i].code;
@@ -42,6 +45,9 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
       call = VMP_CALL_mem_release;
       code = list[i].release_code = vmp_drv_mem_release(b->options.driver, list[i].handle);
     }
+    // Still mapped and in use: whoever dropped his registration may make it again.
+    if (list[i].code != 0)
+      callbacks_after_map(&callbacks, list[i].address, list[i].slots << b->granule_log2, list[i].generation);
     if (code != 0 && *first_error == VMP_OK) {
       *first_error = vmp_driver_fail(b->options.driver, call, code, "memory was to go back to the device");
     }

@@ -20,7 +20,10 @@ static int by_slot(const void *a, const void *b) {
 
 // unmap_batch removes the mappings, one call for each run of neighbours. When a run is refused its parts are tried one
 // by one, so that one bad mapping doesn't hold up the others. Without the lock.
-void backing_unmap_batch(vmp_backing *b, removal *list, size_t count) {
+void backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const callback_list *callbacks) {
+  for (size_t i = 0; i < count; i++) {
+    callbacks_before_unmap(callbacks, list[i].address, list[i].slots << b->granule_log2, list[i].generation);
+  }
   qsort(list, count, sizeof *list, by_slot);
   for (size_t first = 0, next; first < count; first = next) {
     next = first + 1;
@@ -42,7 +45,11 @@ void backing_unmap_batch(vmp_backing *b, removal *list, size_t count) {
 
 static removal removal_of_place(const vmp_backing *b, uint32_t id) {
   const place *p = backing_place(b, id);
-  return (removal){.slot = p->slot, .slots = p->slots, .address = backing_slot_address(b, p->slot), .id = id};
+  return (removal){.slot = p->slot,
+                   .slots = p->slots,
+                   .address = backing_slot_address(b, p->slot),
+                   .generation = p->generation,
+                   .id = id};
 }
 
 static size_t collect_places(vmp_backing *b, removal *list) {
@@ -89,8 +96,11 @@ static size_t collect_broken_chunks(vmp_backing *b, removal *list) {
   for (uint32_t id = 1; id <= b->chunks.records.touched && count < REMOVAL_BATCH; id++) {
     const chunk *c = backing_chunk(b, id);
     if (c->state != CHUNK_BROKEN) continue;
-    list[count++] =
-        (removal){.slot = c->home, .slots = chunk_slots(c), .address = backing_slot_address(b, c->home), .id = id};
+    list[count++] = (removal){.slot = c->home,
+                              .slots = chunk_slots(c),
+                              .address = backing_slot_address(b, c->home),
+                              .generation = c->generation,
+                              .id = id};
     chunk_to_transit(&b->chunks, id);
   }
   return count;
@@ -122,9 +132,11 @@ static bool remove_all(vmp_backing *b, collect_fn collect, commit_fn commit) {
     removal list[REMOVAL_BATCH];
     size_t count = collect(b, list);
     if (count == 0) return changed;
+    callback_list callbacks;
+    callbacks_copy(b, &callbacks);
     b->transits++;
     backing_unlock(b);
-    backing_unmap_batch(b, list, count);
+    backing_unmap_batch(b, list, count, &callbacks);
     backing_lock(b);
     b->transits--;
     bool some = commit(b, list, count);

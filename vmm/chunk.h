@@ -33,11 +33,12 @@ typedef struct chunk {
   uint32_t next, prev;  // in its list; first, so that a free record's link lies there
   uint64_t home;        // first slot, while it is mapped
   vmp_cu_handle handle;
-  vmp_fence fence;   // who may still touch bytes that were released
-  vmp_fence moved;   // who used it at earlier places, when it was moved here
-  uint64_t stamp;    // when it was parked
-  uint32_t live;     // claims that touch it
-  uint32_t aliases;  // retiring places that still show it
+  vmp_fence fence;      // who may still touch bytes that were released
+  vmp_fence moved;      // who used it at earlier places, when it was moved here
+  uint64_t stamp;       // when it was parked
+  uint64_t generation;  // of its mapping at home
+  uint32_t live;        // claims that touch it
+  uint32_t aliases;     // retiring places that still show it
   uint8_t order;
   uint8_t state;  // chunk_state
 } chunk;

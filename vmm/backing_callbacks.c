@@ -1,0 +1,55 @@
+// backing_callbacks.c: who is told before a mapping goes and after one is made, and the generations of mappings.
+//
+// A generation is given to a mapping when it is planned and never given again, so a registration cache that keeps the
+// generation beside an address can't take a new mapping for the old one. 0 is a mapping that nobody was told of.
+#include <string.h>
+
+#include "vmm/backing_internal.h"
+
+vmp_status vmp_backing_register(vmp_backing *b, const vmp_remap_callbacks *callbacks) {
+  if (b->num_callbacks == VMP_MAX_REMAP_CALLBACKS) {
+    return vmp_fail(VMP_ERROR_LIMIT, "%u pairs of remap callbacks are registered already", VMP_MAX_REMAP_CALLBACKS);
+  }
+  b->callbacks[b->num_callbacks++] = *callbacks;
+  return VMP_OK;
+}
+
+void vmp_backing_unregister(vmp_backing *b, const void *self) {
+  size_t kept = 0;
+  for (size_t i = 0; i < b->num_callbacks; i++) {
+    if (b->callbacks[i].self != self) b->callbacks[kept++] = b->callbacks[i];
+  }
+  b->num_callbacks = kept;
+}
+
+void callbacks_copy(const vmp_backing *b, callback_list *out) {
+  out->count = b->num_callbacks;
+  memcpy(out->all, b->callbacks, b->num_callbacks * sizeof *b->callbacks);
+}
+
+void callbacks_before_unmap(const callback_list *list, uint64_t address, uint64_t bytes, uint64_t generation) {
+  if (generation == 0) return;
+  for (size_t i = 0; i < list->count; i++) {
+    const vmp_remap_callbacks *c = &list->all[i];
+    if (c->before_unmap != NULL) c->before_unmap(c->self, address, bytes, generation);
+  }
+}
+
+void callbacks_after_map(const callback_list *list, uint64_t address, uint64_t bytes, uint64_t generation) {
+  for (size_t i = 0; i < list->count; i++) {
+    const vmp_remap_callbacks *c = &list->all[i];
+    if (c->after_map != NULL) c->after_map(c->self, address, bytes, generation);
+  }
+}
+
+uint64_t vmp_backing_generation(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
+  uint64_t youngest = 0, slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1;
+  while (slot < end) {
+    uint32_t word = backing_word(b, slot);
+    if (!word_is_home(word)) return 0;
+    const chunk *c = backing_chunk(b, word & WORD_INDEX);
+    if (c->generation > youngest) youngest = c->generation;
+    slot = c->home + chunk_slots(c);
+  }
+  return youngest;
+}
