@@ -91,7 +91,7 @@ static vmp_status take_place(vmp_mid *mid, const vmp_request *request, void *own
   uint32_t piece;
   vmp_fence parts_fence, moved = VMP_FENCE_NONE;
   uint64_t offset = place->offset, end = place->offset + request->bytes;
-  vmp_status status = vmp_mid_cut(mid, offset, request->bytes, owner, &piece, &parts_fence);
+  vmp_status status = vmp_mid_cut(mid, place, request->bytes, owner, &piece, &parts_fence);
   if (status != VMP_OK) return status;
   status = mid->ops.claim(mid->ops.self, offset, request->bytes, request->stream, request->effort, &moved);
   if (status != VMP_OK) {

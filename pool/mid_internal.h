@@ -102,6 +102,18 @@ static inline vmp_mid_piece *vmp_mid_piece_at(const vmp_mid *mid, uint32_t index
 }
 static inline uint64_t vmp_mid_piece_end(const vmp_mid_piece *piece) { return piece->offset + piece->bytes; }
 
+// ---- places ----
+// vmp_mid_place: where a block may go, and what that would take.
+typedef struct vmp_mid_place {
+  uint64_t offset;
+  uint64_t within_bytes;  // size of the run or extent that it was found in
+  uint32_t run;           // the run that holds all of it, 0 when there is none or it isn't known
+  vmp_cost cost;
+  vmp_fence fence;  // who may still touch the place: its parts' fences, unless nothing of the place is mapped
+  vmp_fence after;  // what the stream has to wait for of them
+  bool must_wait;   // because of `after`, or of the cost
+} vmp_mid_place;
+
 // ---- mid_index.c ----
 // vmp_mid_index_prepare makes the table for a piece that begins at `offset`. False: host memory.
 bool vmp_mid_index_prepare(vmp_mid *mid, vmp_mid_arena *arena, uint64_t offset);
@@ -124,10 +136,9 @@ void vmp_mid_free_arenas(vmp_mid *mid);
 void vmp_mid_catch_up(vmp_mid *mid);
 // vmp_mid_refresh rebuilds the runs of the slots that [offset, end) touches. May allocate; sets `stale` if it can't.
 void vmp_mid_refresh(vmp_mid *mid, uint64_t offset, uint64_t end);
-// vmp_mid_cut makes [offset, offset + bytes), which is free, a used block, and tells the merged fence of its parts (for
-// vmp_mid_give_back, should the claim fail).
-// VMP_ERROR_HOST_OUT_OF_MEMORY, and then nothing has changed.
-vmp_status vmp_mid_cut(vmp_mid *mid, uint64_t offset, uint64_t bytes, void *owner, uint32_t *out_piece,
+// vmp_mid_cut makes `bytes` at the place, which was just found, a used block, and tells the merged fence of its parts
+// (for vmp_mid_give_back, should the claim fail). VMP_ERROR_HOST_OUT_OF_MEMORY, and then nothing has changed.
+vmp_status vmp_mid_cut(vmp_mid *mid, const vmp_mid_place *place, uint64_t bytes, void *owner, uint32_t *out_piece,
                        vmp_fence *out_fence);
 // vmp_mid_give_back makes a used block free again. Allocates nothing, can't fail. `mapped`: its slots are mapped.
 void vmp_mid_give_back(vmp_mid *mid, uint32_t piece, vmp_fence fence, bool mapped);
@@ -140,15 +151,6 @@ void vmp_mid_fences(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_str
                     vmp_fence *out_after);
 
 // ---- mid_place.c ----
-typedef struct vmp_mid_place {
-  uint64_t offset;
-  uint64_t within_bytes;  // size of the run or extent that it was found in
-  vmp_cost cost;
-  vmp_fence fence;  // who may still touch the place: its parts' fences, unless nothing of the place is mapped
-  vmp_fence after;  // what the stream has to wait for of them
-  bool must_wait;   // because of `after`, or of the cost
-} vmp_mid_place;
-
 // vmp_mid_place_mapped: the best place that needs no mapping. False when there is none.
 bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place);
 // vmp_mid_place_growing: the best place that needs some. False when there is none; *out_blocked then tells whether

@@ -31,6 +31,7 @@ typedef struct search {
   uint64_t bytes, alignment;
   vmp_stream_index stream;
   bool mapped_only;
+  uint32_t run;  // being looked at, in a search for mapped places
   bool found, blocked;
   vmp_mid_place best;
 } search;
@@ -61,7 +62,7 @@ static bool at_edge(const search *s, uint64_t offset) {
 
 static vmp_mid_place look_at(const search *s, uint64_t offset, uint64_t within_bytes) {
   const vmp_mid *mid = s->mid;
-  vmp_mid_place place = {.offset = offset, .within_bytes = within_bytes};
+  vmp_mid_place place = {.offset = offset, .within_bytes = within_bytes, .run = s->run};
   place.cost = mid->ops.cost(mid->ops.self, offset, s->bytes, s->stream);
   // An unmapped slot has no unfinished work: its old mapping stayed until that had finished.
   if (place.cost.slots_to_map < slots_of(mid, offset, s->bytes)) {
@@ -150,6 +151,7 @@ bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_plac
   for (;;) {
     uint32_t index = vmp_ranges_fitting(&mid->runs, size);
     for (uint64_t i = 0; i < most && index != 0 && !is_ideal(&s); i++) {
+      s.run = index;
       consider_run(&s, vmp_range_at(&mid->runs, index));
       index = vmp_ranges_next_larger(&mid->runs, index);
     }

@@ -325,27 +325,38 @@ void vmp_mid_catch_up(vmp_mid *mid) {
 }
 
 // ---- blocks ----
-vmp_status vmp_mid_cut(vmp_mid *mid, uint64_t offset, uint64_t bytes, void *owner, uint32_t *out_piece,
-                       vmp_fence *out_fence) {
-  vmp_mid_arena *arena = vmp_mid_arena_of(mid, offset);
-  uint64_t end = offset + bytes;
-  if (!vmp_node_pool_reserve(&mid->pieces, 2) || !vmp_node_pool_reserve(&mid->ranges, 2 + VMP_MID_PROMISED_RANGES) ||
-      !vmp_mid_index_prepare(mid, arena, offset) ||
-      (end < arena_end(arena) && !vmp_mid_index_prepare(mid, arena, end))) {
-    return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the bookkeeping of a block of %llu bytes",
-                    (unsigned long long)bytes);
-  }
+// cut_piece makes [offset, end) one part of its own, whose fence is that of all parts there, and returns it.
+static uint32_t cut_piece(vmp_mid *mid, vmp_mid_arena *arena, uint64_t offset, uint64_t end) {
   uint32_t index = vmp_mid_index_find(mid, arena, offset);
-  if (vmp_mid_piece_at(mid, index)->offset < offset) (void)split(mid, arena, index, offset);
-  index = vmp_mid_index_find(mid, arena, end - 1);
+  if (vmp_mid_piece_at(mid, index)->offset < offset) index = split(mid, arena, index, offset);
+  bool several = vmp_mid_piece_end(vmp_mid_piece_at(mid, index)) < end;
+  if (several) index = vmp_mid_index_find(mid, arena, end - 1);
   if (vmp_mid_piece_end(vmp_mid_piece_at(mid, index)) > end) {
     index = vmp_mid_piece_at(mid, split(mid, arena, index, end))->prev;
   }
   while (vmp_mid_piece_at(mid, index)->offset > offset) {
     index = join(mid, arena, vmp_mid_piece_at(mid, index)->prev, index);
   }
-  vmp_ranges_remove(&mid->extents, offset, bytes);
-  vmp_ranges_remove(&mid->runs, offset, bytes);
+  return index;
+}
+
+vmp_status vmp_mid_cut(vmp_mid *mid, const vmp_mid_place *place, uint64_t bytes, void *owner, uint32_t *out_piece,
+                       vmp_fence *out_fence) {
+  vmp_mid_arena *arena = vmp_mid_arena_of(mid, place->offset);
+  uint64_t offset = place->offset, end = offset + bytes;
+  if (!vmp_node_pool_reserve(&mid->pieces, 2) || !vmp_node_pool_reserve(&mid->ranges, 2 + VMP_MID_PROMISED_RANGES) ||
+      !vmp_mid_index_prepare(mid, arena, offset) ||
+      (end < arena_end(arena) && !vmp_mid_index_prepare(mid, arena, end))) {
+    return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the bookkeeping of a block of %llu bytes",
+                    (unsigned long long)bytes);
+  }
+  uint32_t index = cut_piece(mid, arena, offset, end);
+  vmp_ranges_take(&mid->extents, vmp_ranges_find(&mid->extents, offset), offset, bytes);
+  if (place->run != 0) {
+    vmp_ranges_take(&mid->runs, place->run, offset, bytes);
+  } else {
+    vmp_ranges_remove(&mid->runs, offset, bytes);
+  }
   mid->ranges.promised += VMP_MID_PROMISED_RANGES;
   mid->blocks++;
   mid->block_bytes += bytes;

@@ -6,15 +6,17 @@
 // Sizes are told apart in units of this many bytes.
 #define UNIT_LOG2 9u
 
-_Static_assert((63 - UNIT_LOG2 - 2) * 8 + 7 < VMP_RANGE_CLASSES, "the largest size has a class");
+#define SPLIT_LOG2 5u  // log2 of the classes in a doubling
+
+_Static_assert((63 - UNIT_LOG2 - SPLIT_LOG2 + 2) << SPLIT_LOG2 <= VMP_RANGE_CLASSES, "the largest size has a class");
 _Static_assert(VMP_RANGE_CLASSES % 64 == 0, "the bitmap has whole words");
 
-// class_of: below 8 units one class per size, above 8 to a doubling. Rises with the size.
+// class_of: below 32 units one class per size, above 32 to a doubling. Rises with the size.
 static unsigned class_of(uint64_t size) {
   uint64_t units = size >> UNIT_LOG2;
-  if (units < 8) return (unsigned)units;
-  unsigned log2 = vmp_log2(units);
-  return (log2 - 2) * 8 + (unsigned)((units >> (log2 - 3)) & 7);
+  if (units >> SPLIT_LOG2 == 0) return (unsigned)units;
+  unsigned shift = vmp_log2(units) - SPLIT_LOG2;
+  return (shift << SPLIT_LOG2) + (unsigned)(units >> shift);
 }
 
 void vmp_ranges_init(vmp_range_set *set, vmp_node_pool *nodes) {
@@ -39,6 +41,12 @@ static void unindex_size(vmp_range_set *set, uint32_t index) {
   set->bytes -= range->size;
 }
 
+// is_alone: nothing else is in the class.
+static bool is_alone(const vmp_range_set *set, unsigned class, uint32_t index) {
+  const uint32_t *links = vmp_range_at(set, index)->links[VMP_TREE_BY_SIZE];
+  return set->by_size[class] == index && links[0] == 0 && links[1] == 0;
+}
+
 static void create(vmp_range_set *set, uint64_t offset, uint64_t size) {
   uint32_t index = vmp_node_take(set->nodes);
   vmp_range *range = vmp_tree_at(set->nodes, index);
@@ -58,8 +66,15 @@ static void destroy(vmp_range_set *set, uint32_t index) {
 
 // change moves the ends of a range without passing a neighbour, so that the tree by place stays as it is.
 static void change(vmp_range_set *set, uint32_t index, uint64_t offset, uint64_t size) {
-  unindex_size(set, index);
   vmp_range *range = vmp_tree_at(set->nodes, index);
+  unsigned class = class_of(size);
+  if (class == class_of(range->size) && is_alone(set, class, index)) {
+    set->bytes += size - range->size;
+    range->offset = offset;
+    range->size = size;
+    return;
+  }
+  unindex_size(set, index);
   range->offset = offset;
   range->size = size;
   index_size(set, index);
@@ -67,8 +82,8 @@ static void change(vmp_range_set *set, uint32_t index, uint64_t offset, uint64_t
 
 // ---- changes ----
 void vmp_ranges_add(vmp_range_set *set, uint64_t offset, uint64_t size, uint64_t low_wall, uint64_t high_wall) {
-  uint32_t left = vmp_tree_at_most(set->nodes, VMP_TREE_BY_OFFSET, set->by_offset, (vmp_tree_key){0, offset});
-  uint32_t right = vmp_tree_at_least(set->nodes, VMP_TREE_BY_OFFSET, set->by_offset, (vmp_tree_key){0, offset});
+  uint32_t left, right;
+  vmp_tree_around(set->nodes, set->by_offset, offset, &left, &right);
   if (left != 0 && (offset <= low_wall || vmp_range_end(vmp_range_at(set, left)) != offset)) left = 0;
   if (right != 0 && (offset + size >= high_wall || vmp_range_at(set, right)->offset != offset + size)) right = 0;
   if (left != 0) {
@@ -86,22 +101,28 @@ void vmp_ranges_add(vmp_range_set *set, uint64_t offset, uint64_t size, uint64_t
   }
 }
 
+void vmp_ranges_take(vmp_range_set *set, uint32_t index, uint64_t offset, uint64_t size) {
+  uint64_t from = vmp_range_at(set, index)->offset, end = offset + size;
+  uint64_t to = vmp_range_end(vmp_range_at(set, index));
+  if (from < offset) {
+    change(set, index, from, offset - from);
+    if (to > end) create(set, end, to - end);
+  } else if (to > end) {
+    change(set, index, end, to - end);
+  } else {
+    destroy(set, index);
+  }
+}
+
 void vmp_ranges_remove(vmp_range_set *set, uint64_t offset, uint64_t size) {
   uint64_t end = offset + size;
   uint32_t index = vmp_ranges_find(set, offset);
   if (index == 0) index = vmp_ranges_after(set, offset);
   while (index != 0) {
-    uint64_t from = vmp_range_at(set, index)->offset;
-    uint64_t to = vmp_range_end(vmp_range_at(set, index));
-    if (from >= end) return;
-    if (from < offset) {
-      change(set, index, from, offset - from);
-      if (to > end) create(set, end, to - end);
-    } else if (to > end) {
-      change(set, index, end, to - end);
-    } else {
-      destroy(set, index);
-    }
+    const vmp_range *range = vmp_range_at(set, index);
+    uint64_t to = vmp_range_end(range), low = range->offset > offset ? range->offset : offset;
+    if (low >= end) return;
+    vmp_ranges_take(set, index, low, (to < end ? to : end) - low);
     if (to >= end) return;
     index = vmp_ranges_after(set, to);
   }

@@ -4,7 +4,9 @@
 // mid keeps two sets, its free extents and the mapped parts of them (runs).
 //
 //     by place    one tree over all ranges
-//     by size     a tree for each of 8 classes to a doubling, and a bitmap of the classes that aren't empty
+//     by size     a tree for each of 32 classes to a doubling, and a bitmap of the classes that aren't empty: most
+//     trees
+//                 have one node or none
 //
 // Invariants
 //   - ranges are disjoint, not empty, and don't touch except at a wall; both indexes hold exactly the same ranges.
@@ -15,7 +17,7 @@
 
 #include "pool/tree.h"
 
-#define VMP_RANGE_CLASSES 448u  // sizes below 2^64 in units of 512 bytes, 8 classes to a doubling
+#define VMP_RANGE_CLASSES 1664u  // sizes below 2^64 in units of 512 bytes, 32 classes to a doubling
 
 typedef vmp_tree_node vmp_range;  // [offset, offset + size)
 
@@ -41,6 +43,8 @@ void vmp_ranges_add(vmp_range_set *set, uint64_t offset, uint64_t size, uint64_t
 // vmp_ranges_remove takes out whatever of [offset, offset + size) is in the set. Takes at most one node from the pool,
 // which must be there when the range may lie strictly inside another.
 void vmp_ranges_remove(vmp_range_set *set, uint64_t offset, uint64_t size);
+// vmp_ranges_take does the same for [offset, offset + size) that lies wholly in range `index`, without a search.
+void vmp_ranges_take(vmp_range_set *set, uint32_t index, uint64_t offset, uint64_t size);
 
 // Queries return the index of a range, 0 when there is none.
 uint32_t vmp_ranges_find(const vmp_range_set *set, uint64_t offset);   // the range that holds offset

@@ -6,13 +6,11 @@
 
 enum { LEFT = 0, RIGHT = 1 };
 
-// priority: a bijective mix of the index (so no two nodes are equal), MurmurHash3's finaliser.
-static uint32_t priority(uint32_t index) {
-  index ^= index >> 16;
-  index *= 0x85ebca6bu;
-  index ^= index >> 13;
-  index *= 0xc2b2ae35u;
-  return index ^ (index >> 16);
+// priority: a bijective mix of the index, so no two nodes are equal. The factor is 2^32 / the golden ratio, which
+// spreads neighbouring indices as evenly as can be.
+static inline uint32_t priority(uint32_t index) {
+  index *= 0x9e3779b1u;
+  return index ^ (index >> 15);
 }
 
 static bool before(vmp_tree_order order, const vmp_tree_node *a, const vmp_tree_node *b) {
@@ -107,6 +105,19 @@ uint32_t vmp_tree_at_most(const vmp_node_pool *pool, vmp_tree_order order, uint3
     }
   }
   return best;
+}
+
+void vmp_tree_around(const vmp_node_pool *pool, uint32_t root, uint64_t offset, uint32_t *out_before,
+                     uint32_t *out_behind) {
+  uint32_t nearest[2] = {0, 0};
+  while (root != 0) {
+    const vmp_tree_node *node = vmp_tree_at(pool, root);
+    int side = node->offset < offset ? RIGHT : LEFT;
+    nearest[side] = root;
+    root = node->links[VMP_TREE_BY_OFFSET][side];
+  }
+  *out_before = nearest[RIGHT];
+  *out_behind = nearest[LEFT];
 }
 
 typedef struct check_state {

@@ -39,6 +39,10 @@ void vmp_tree_remove(const vmp_node_pool *pool, vmp_tree_order order, uint32_t *
 // `key`; 0 when there is none.
 uint32_t vmp_tree_at_least(const vmp_node_pool *pool, vmp_tree_order order, uint32_t root, vmp_tree_key key);
 uint32_t vmp_tree_at_most(const vmp_node_pool *pool, vmp_tree_order order, uint32_t root, vmp_tree_key key);
+// vmp_tree_around finds the neighbours of an offset in a tree by offset, in one descent: the last node before it and
+// the first one behind it (0 where there is none). No node may be at the offset itself.
+void vmp_tree_around(const vmp_node_pool *pool, uint32_t root, uint64_t offset, uint32_t *out_before,
+                     uint32_t *out_behind);
 
 // vmp_tree_check reports nodes that are out of order and returns how many nodes the tree has.
 uint64_t vmp_tree_check(const vmp_node_pool *pool, vmp_tree_order order, uint32_t root, const char *name,

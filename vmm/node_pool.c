@@ -24,9 +24,9 @@ static bool grow(vmp_node_pool *pool) {
   if (!vmp_mul(nodes, pool->node_bytes, &bytes) || !vmp_add(bytes, CACHE_LINE_BYTES, &bytes)) return false;
   unsigned char *memory = vmp_mem_calloc(1, (size_t)bytes);
   if (memory == NULL) return false;
-  size_t misaligned = (uintptr_t)memory % CACHE_LINE_BYTES;
+  uintptr_t first = ((uintptr_t)memory + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
   pool->memory[pool->num_blocks] = memory;
-  pool->blocks[pool->num_blocks] = memory + (misaligned == 0 ? 0 : CACHE_LINE_BYTES - misaligned);
+  pool->origins[pool->num_blocks + VMP_NODE_FIRST_LOG2] = first - (uintptr_t)(nodes * pool->node_bytes);
   // Index 0 of block 0 is "none".
   pool->capacity += (uint32_t)(pool->num_blocks == 0 ? nodes - 1 : nodes);
   pool->num_blocks++;

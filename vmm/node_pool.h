@@ -31,8 +31,10 @@ typedef struct vmp_node_pool {
   uint32_t touched;   // indices 1..touched have been handed out at least once
   uint32_t capacity;  // indices 1..capacity have memory
   unsigned num_blocks;
-  unsigned char *blocks[VMP_NODE_BLOCKS];  // aligned to a cache line, inside `memory`
   void *memory[VMP_NODE_BLOCKS];
+  // Of the block whose shifted indices (index + 256) have their highest bit at position i: the address that shifted
+  // index 0 would have. The nodes begin at a cache line inside the block's memory.
+  uintptr_t origins[VMP_NODE_FIRST_LOG2 + VMP_NODE_BLOCKS];
 } vmp_node_pool;
 
 // vmp_node_pool_init starts an empty pool; node_bytes is at least 4. Can't fail, allocates nothing.
@@ -58,8 +60,7 @@ void vmp_node_give(vmp_node_pool *pool, uint32_t index);
 // vmp_node_at returns the node's memory. index must be 1..touched.
 static inline void *vmp_node_at(const vmp_node_pool *pool, uint32_t index) {
   uint64_t shifted = (uint64_t)index + (UINT64_C(1) << VMP_NODE_FIRST_LOG2);
-  unsigned log2 = vmp_log2(shifted);
-  return pool->blocks[log2 - VMP_NODE_FIRST_LOG2] + (shifted - (UINT64_C(1) << log2)) * pool->node_bytes;
+  return (void *)(pool->origins[vmp_log2(shifted)] + shifted * pool->node_bytes);
 }
 
 // vmp_node_pool_bytes: host memory held.
