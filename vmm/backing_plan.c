@@ -21,16 +21,16 @@ typedef struct hole {
   uint64_t low, high;
 } hole;
 
-uint64_t backing_free_run_slots(const vmp_backing *b, const chunk *c) {
+uint64_t backing_free_run_slots(const vmp_backing *b, const chunk *c, uint64_t enough) {
   uint64_t slots = chunk_slots(c), slot = c->home;
-  for (unsigned i = 0; i < RUN_LOOK && slot > 0; i++) {
+  for (unsigned i = 0; i < RUN_LOOK && slot > 0 && slots < enough; i++) {
     uint32_t word = backing_word(b, slot - 1);
     if (!word_is_home(word) || backing_chunk(b, word & WORD_INDEX)->state != CHUNK_PARKED) break;
     slot = backing_chunk(b, word & WORD_INDEX)->home;
     slots += chunk_slots(backing_chunk(b, word & WORD_INDEX));
   }
   slot = c->home + chunk_slots(c);
-  for (unsigned i = 0; i < RUN_LOOK; i++) {
+  for (unsigned i = 0; i < RUN_LOOK && slots < enough; i++) {
     uint32_t word = backing_word(b, slot);
     if (!word_is_home(word) || backing_chunk(b, word & WORD_INDEX)->state != CHUNK_PARKED) break;
     slots += chunk_slots(backing_chunk(b, word & WORD_INDEX));
@@ -43,13 +43,17 @@ uint64_t backing_free_run_slots(const vmp_backing *b, const chunk *c) {
 static uint32_t best_parked(const vmp_backing *b, unsigned order, const plan_rules *rules, bool may_wait) {
   uint32_t best = 0;
   uint64_t best_run = UINT64_MAX;
+  uint64_t run_end = UINT64_MAX;  // where the chunk that was looked at last ended: its neighbour lies in the same run
   unsigned seen = 0;
   for (uint32_t id = b->chunks.parked[order].head; id != 0 && seen < CANDIDATES;
        id = backing_chunk(b, id)->next, seen++) {
     const chunk *c = backing_chunk(b, id);
     vmp_fence fence = vmp_fence_merge(c->fence, c->moved);
     if (!may_wait && !vmp_fence_is_none(vmp_clock_others(b->options.clock, fence, rules->stream))) continue;
-    uint64_t run = backing_free_run_slots(b, c);
+    bool same_run = c->home == run_end;
+    run_end = c->home + chunk_slots(c);
+    if (best != 0 && same_run) continue;
+    uint64_t run = backing_free_run_slots(b, c, best_run);
     if (run >= best_run) continue;
     best = id;
     best_run = run;
