@@ -14,6 +14,7 @@ static vmp_status open_host(vmp_driver **out_driver, const vmp_config *config) {
   }
   options.mode = config->host_exposed ? VMP_HOST_EXPOSED : VMP_HOST_LEDGER;
   options.num_devices = config->host_num_devices;
+  options.cost_file = config->host_cost_file;
   for (int i = 0; i < options.num_devices; i++) {
     options.devices[i].memory_bytes = config->host_device;
     options.devices[i].granule_bytes = config->host_granule;

@@ -60,7 +60,8 @@ typedef vmp_ordinals vmp_value_devices;
   X(host_device, limit, U64, host_device_bytes, "80GiB", NULL, NONZERO, "host driver: memory of its device")           \
   X(host_num_devices, ordinal, INT, host_num_devices, "1", NULL, NONZERO, "host driver: number of devices")            \
   X(host_granule, bytes, U64, host_granule_bytes, "2MiB", NULL, NONZERO, "host driver: allocation granularity")        \
-  X(host_exposed, flag, INT, host_exposed, "0", NULL, ZERO, "host driver: the CPU can read through mappings")
+  X(host_exposed, flag, INT, host_exposed, "0", NULL, ZERO, "host driver: the CPU can read through mappings")          \
+  X(host_cost_file, text, TEXT, host_cost_file, "", NULL, NONZERO, "host driver: file of what calls cost")
 
 #define VMP_POOL_OPTIONS(X)                                                                                            \
   X(device, ordinal, INT, device, "0", NULL, ZERO, "ordinal of the device")                                            \

@@ -61,6 +61,7 @@ typedef struct vmp_driver_options {
   int host_num_devices;         // host driver: 0 means 1
   uint64_t host_granule_bytes;  // host driver: 0 means 2 MiB
   int host_exposed;             // host driver: 1 = mappings are real and readable by the CPU
+  const char *host_cost_file;   // host driver: what calls cost on its clock, as `vmpool probe` writes it; NULL: defaults
 } vmp_driver_options;
 
 #define VMP_DRIVER_OPTIONS_INIT VMP_INIT(vmp_driver_options)

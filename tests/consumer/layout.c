@@ -9,7 +9,7 @@
 #define AT(type, field, offset) _Static_assert(offsetof(type, field) == (offset), #type "." #field " has moved")
 
 #if defined(__LP64__)
-SIZE(vmp_driver_options, 56);
+SIZE(vmp_driver_options, 64);
 AT(vmp_driver_options, struct_size, 0);
 AT(vmp_driver_options, kind, 8);
 AT(vmp_driver_options, cuda_library, 16);
@@ -17,6 +17,7 @@ AT(vmp_driver_options, host_device_bytes, 24);
 AT(vmp_driver_options, host_num_devices, 32);
 AT(vmp_driver_options, host_granule_bytes, 40);
 AT(vmp_driver_options, host_exposed, 48);
+AT(vmp_driver_options, host_cost_file, 56);
 
 SIZE(vmp_driver_calls, 88);
 AT(vmp_driver_calls, reserve, 0);

@@ -59,6 +59,8 @@ static const mistake mistakes[] = {
     {"bad_device_bytes", {"replay", "--device-bytes", "80GB", "x"}, NULL, "--device-bytes: '80GB'"},
     {"negative_device_bytes", {"replay", "--device-bytes=-1", "x"}, NULL, "--device-bytes: '-1' is negative"},
     {"zero_device_bytes", {"replay", "--device-bytes", "0", "x"}, NULL, "--device-bytes"},
+    {"cost_on_cuda", {"replay", "--cost", "c", "--driver", "cuda", "x"}, NULL, "--cost is for the host driver"},
+    {"no_cost_file", {"replay", "--cost", "no/such.cost", "-"}, "alloc 1 1 0\n", "no/such.cost can't be opened"},
     {"capacity_and_device", {"replay", "--min-capacity", "--device-bytes", "1GiB", "x"}, NULL, "exclude"},
     {"zero_streams", {"replay", "--streams", "0", "x"}, NULL, "--streams: 0 is outside"},
     {"bad_scale", {"replay", "--scale", "0", "x"}, NULL, "--scale: '0'"},
@@ -128,8 +130,9 @@ VTEST(Cli, HelpGoesToStandardOutput) {
 
 VTEST(Cli, EveryOptionOfReplayIsDocumented) {
   static const char *const options[] = {
-      "--driver",   "--device-bytes", "--min-capacity", "--streams", "--scale", "--repeat", "--preset", "--conf",
-      "--intruder", "--step-every",   "--defragment",   "--json",    "--work",  "--kv",     "--model",  "--pairing"};
+      "--driver", "--device-bytes", "--min-capacity", "--streams",    "--scale",      "--repeat",
+      "--preset", "--conf",         "--intruder",     "--step-every", "--defragment", "--json",
+      "--work",   "--kv",           "--model",        "--pairing",    "--cost"};
   vtest_process process = run(ARGS("replay", "--help"), NULL);
   for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) VEXPECT_STR_CONTAINS(process.out, options[i]);
   VEXPECT_STR_CONTAINS(process.out, "Examples:");

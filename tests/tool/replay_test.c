@@ -2,6 +2,7 @@
 #include "tools/replay/replay.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,23 @@ VTEST(Replay, CountsWhatItDoes) {
   VEXPECT_REAL_GT(r.modelled_driver_us, 30);  // a create alone is 30 us
   VEXPECT_STR_EQ(r.fault, "");
   VEXPECT_TRUE(replay_good(&r));
+}
+
+// A create costs 30 us by default. The clock is virtual, so the difference is exact.
+VTEST(Replay, TheCostFileIsTheClocks) {
+  char path[600];
+  snprintf(path, sizeof(path), "%s/replay.cost", vtest_temp_dir());
+  FILE *file = fopen(path, "w");
+  VASSERT_NOT_NULL(file);
+  fputs("# all others keep their defaults\nmem_create 1030\n", file);
+  VASSERT_INT_EQ(fclose(file), 0);
+  replay_options options = defaults;
+  const replay_result before = run("alloc 1 4096 0\nfree 1\n", options);
+  options.cost_file = path;
+  const replay_result after = run("alloc 1 4096 0\nfree 1\n", options);
+  remove(path);
+  VEXPECT_UINT_EQ(after.driver_calls.create, before.driver_calls.create);
+  VEXPECT_NEAR(after.modelled_driver_us - before.modelled_driver_us, 1000.0 * (double)before.driver_calls.create, 1e-6);
 }
 
 // Bug case 70: nothing, and only frees. No division by zero, no wrap.

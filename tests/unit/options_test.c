@@ -258,12 +258,19 @@ VTEST_F(Options, DriverFields, rig) {
   driver.kind = VMP_DRIVER_HOST;
   driver.host_device_bytes = UINT64_MAX;
   driver.host_exposed = 1;
+  driver.host_cost_file = "costs.txt";
   VASSERT_OK(vmp_config_read(&f->config, &driver, NULL, "host_granule:64KiB"));
   VEXPECT_INT_EQ(f->config.driver, VMP_DRIVER_HOST);
   VEXPECT_UINT_EQ(f->config.host_device, UINT64_MAX);
   VEXPECT_UINT_EQ(f->config.host_granule, 65536);
   VEXPECT_TRUE(f->config.host_exposed);
+  VEXPECT_STR_EQ(f->config.host_cost_file, "costs.txt");
   VEXPECT_INT_EQ(f->config.host_num_devices, 1);
+  // A program built before host_cost_file existed ends its struct in front of it.
+  driver.struct_size = offsetof(vmp_driver_options, host_cost_file);
+  VASSERT_OK(vmp_config_read(&f->config, &driver, NULL, NULL));
+  VEXPECT_TRUE(f->config.host_exposed);
+  VEXPECT_NULL(f->config.host_cost_file);
   driver.kind = (vmp_driver_kind)9;
   VEXPECT_STATUS(vmp_config_read(&f->config, &driver, NULL, NULL), VMP_ERROR_CONFIG);
 }

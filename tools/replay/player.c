@@ -27,6 +27,7 @@ struct player {
   player_block *nameless;  // intruders, and what earlier repetitions left live
   size_t num_nameless, nameless_capacity;
   uint64_t clock_ns;  // what reading the clock costs
+  uint64_t events_since_stats;
   player_counts counts;
 };
 
@@ -99,6 +100,7 @@ static bool open_driver(player *p, tool_error *error) {
   vmp_driver_options options = VMP_DRIVER_OPTIONS_INIT;
   options.kind = p->options.driver;
   options.host_device_bytes = p->options.device_bytes;
+  options.host_cost_file = p->options.cost_file;
   const vmp_status status = vmp_driver_open(&p->driver, &options);
   return status >= 0 || tool_fail_status(error, status, "the driver could not be opened");
 }
@@ -145,7 +147,8 @@ static void touch(player *p, const player_block *block) {
 }
 
 static void measure(player *p) {
-  if (!p->options.measure) return;
+  if (!p->options.measure || ++p->events_since_stats < p->options.stats_every) return;
+  p->events_since_stats = 0;
   vmp_pool_stats_data stats = VMP_POOL_STATS_INIT;
   if (vmp_pool_stats(p->pool, &stats) != VMP_OK || stats.mapped == 0) return;
   p->counts.utilisation_sum += (double)stats.live / (double)stats.mapped;

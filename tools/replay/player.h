@@ -17,9 +17,11 @@ typedef struct player_options {
   uint64_t device_bytes;   // of the host driver's device; UINT64_MAX: unlimited
   const char *preset;      // NULL: the pool's default
   const char *conf;        // NULL: none
+  const char *cost_file;   // of the host driver's clock; NULL: its defaults
   work_mode work;
   uint32_t num_streams;  // at least 1; above 1 on the host driver only
-  bool measure;          // time the calls and read the statistics after every event
+  bool measure;          // time the calls and read the statistics after events
+  uint64_t stats_every;  // with measure: after every so many events; 0: 1
 } player_options;
 
 typedef struct player player;
@@ -45,7 +47,7 @@ typedef struct player_counts {
   uint64_t bad_touches;
   uint64_t requested_bytes, peak_requested_bytes;
   uint64_t live_blocks;
-  double utilisation_sum;  // of live / mapped after each event with mapped memory (measure)
+  double utilisation_sum;  // of live / mapped after events with mapped memory (measure)
   uint64_t utilisation_events;
   uint64_t calls_ns;              // in vmp_alloc and vmp_free (measure)
   double modelled_us;             // driver time of vmp_pool_create, vmp_alloc and vmp_free (measure, host driver)

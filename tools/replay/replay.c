@@ -9,15 +9,19 @@
 
 #define PROGRESS_EVENTS 4096u
 
+static uint64_t repeat_of(const replay_options *options) { return options->repeat > 0 ? options->repeat : 1; }
+
 player_options replay_player_options(const trace *t, const replay_options *options, uint64_t device_bytes,
                                      bool measure) {
   return (player_options){.driver = options->driver,
                           .device_bytes = device_bytes,
                           .preset = options->preset,
                           .conf = options->conf,
+                          .cost_file = options->cost_file,
                           .work = options->work,
                           .num_streams = options->streams > 0 ? options->streams : t->num_streams,
-                          .measure = measure};
+                          .measure = measure,
+                          .stats_every = t->num_events * repeat_of(options) / REPLAY_STATS_MAX + 1};
 }
 
 // feed: the state of the loop.
@@ -83,9 +87,8 @@ static bool feed_event(feed *f, const trace_event *event, tool_error *error) {
 
 static void report_progress(const feed *f, const trace *t, const char *what) {
   if (f->options->progress == NULL || f->trace_events % PROGRESS_EVENTS != 0) return;
-  const uint64_t repeat = f->options->repeat > 0 ? f->options->repeat : 1;
   f->options->progress(f->options->progress_context, what,
-                       (double)f->trace_events / ((double)t->num_events * (double)repeat));
+                       (double)f->trace_events / ((double)t->num_events * (double)repeat_of(f->options)));
 }
 
 static bool feed_once(feed *f, trace *t, bool stop_at_failure, tool_error *error) {
@@ -102,9 +105,8 @@ static bool feed_once(feed *f, trace *t, bool stop_at_failure, tool_error *error
 bool replay_events(trace *t, const replay_options *options, player *p, bool stop_at_failure, uint64_t *out_ops,
                    tool_error *error) {
   feed f = {.options = options, .p = p, .random = {.state = options->intruder.seed}};
-  const uint64_t repeat = options->repeat > 0 ? options->repeat : 1;
   bool good = true;
-  for (uint64_t i = 0; good && i < repeat; i++) {
+  for (uint64_t i = 0; good && i < repeat_of(options); i++) {
     if (i > 0 && !player_renumber(p)) good = tool_fail(error, "host memory ran out");
     good = good && feed_once(&f, t, stop_at_failure, error);
     if (stop_at_failure && player_progress(p)->failed_allocs > 0) break;
@@ -121,7 +123,7 @@ static void fill_result(const player *p, uint64_t ops, const trace *t, const rep
   r->allocs = c->allocs;
   r->frees = c->frees;
   r->failed_allocs = c->failed_allocs;
-  r->unmatched_frees = t->unmatched_frees * (options->repeat > 0 ? options->repeat : 1);
+  r->unmatched_frees = t->unmatched_frees * repeat_of(options);
   r->stream_waits = c->stats.stream_waits;
   r->host_waits = c->stats.host_waits;
   r->unfinished_wait_share = c->allocs > 0 ? (double)c->stats.unfinished_wait_allocs / (double)c->allocs : 0;

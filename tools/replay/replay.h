@@ -12,11 +12,15 @@
 // Allocation number i, from 0, uses stream (i / REPLAY_STREAM_RUN) mod N with --streams N.
 #define REPLAY_STREAM_RUN 500u
 
+// The statistics are read after every event of a replay of up to so many, and after every k-th one of a longer replay.
+#define REPLAY_STATS_MAX UINT64_C(200000)
+
 typedef struct replay_options {
   vmp_driver_kind driver;
   uint64_t device_bytes;  // UINT64_MAX: unlimited
   bool min_capacity;      // find the smallest device first, and run on it; device_bytes is then not used
   const char *preset, *conf;
+  const char *cost_file;  // of the host driver's clock; NULL: its defaults
   work_mode work;
   uint32_t streams;  // 0: those of the trace
   double scale;      // of every size; 0: 1. Sizes are rounded down, but never to 0
@@ -40,7 +44,7 @@ typedef struct replay_result {
   double unfinished_wait_share;  // of allocs, those that had to wait for unfinished work of another stream
   uint64_t peak_requested_bytes, peak_live_bytes, peak_mapped_bytes;
   uint64_t end_live_bytes, end_mapped_bytes, end_live_blocks;  // after all work, before the rest is freed
-  double mean_utilisation;  // mean of live / mapped after each event; 0 where nothing was ever mapped
+  double mean_utilisation;  // mean of live / mapped over events (see REPLAY_STATS_MAX); 0 where nothing was ever mapped
   bool has_min_capacity;
   uint64_t min_capacity_bytes;
   vmp_driver_calls driver_calls;

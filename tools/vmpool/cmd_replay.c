@@ -13,6 +13,7 @@
 enum {
   OPTION_DRIVER = 256,
   OPTION_DEVICE_BYTES,
+  OPTION_COST,
   OPTION_MIN_CAPACITY,
   OPTION_STREAMS,
   OPTION_SCALE,
@@ -37,6 +38,10 @@ static const struct argp_option option_list[] = {
     {"driver", OPTION_DRIVER, "host|cuda", 0, "The driver (default host: a strict model on this machine)", 0},
     {"device-bytes", OPTION_DEVICE_BYTES, "SIZE", 0,
      "Memory of the host driver's device, like 80GiB (default unlimited)", 0},
+    {"cost", OPTION_COST, "FILE", 0,
+     "What driver calls cost on the host driver's clock, as vmpool probe --cost-file writes it (default: published "
+     "figures)",
+     0},
     {"min-capacity", OPTION_MIN_CAPACITY, 0, 0,
      "Find the smallest device, in steps of one granule, on which no allocation fails; the other figures then describe "
      "the run on it",
@@ -164,6 +169,7 @@ static error_t parse_where(int key, char *text, arguments *a) {
     case OPTION_DEVICE_BYTES:
       a->has_device_bytes = true;
       return cmd_size("--device-bytes", text, &a->replay.device_bytes, &a->error);
+    case OPTION_COST: a->replay.cost_file = text; return 0;
     case OPTION_MIN_CAPACITY: a->replay.min_capacity = true; return 0;
     case OPTION_PRESET: a->replay.preset = text; return 0;
     case OPTION_CONF: a->replay.conf = text; return 0;
@@ -177,6 +183,8 @@ static error_t check(arguments *a) {
   if (a->path == NULL) return cmd_bad(&a->error, "a trace is missing; vmpool replay --help shows how it is called");
   if (cuda && a->has_device_bytes)
     return cmd_bad(&a->error, "--device-bytes is for the host driver; a GPU has what it has");
+  if (cuda && a->replay.cost_file != NULL)
+    return cmd_bad(&a->error, "--cost is for the host driver's clock; on a GPU time is measured");
   if (cuda && a->replay.min_capacity)
     return cmd_bad(&a->error, "--min-capacity needs the host driver, whose device has any size");
   if (cuda && a->has_work && !a->replay.work.none)
