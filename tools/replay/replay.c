@@ -21,7 +21,7 @@ player_options replay_player_options(const trace *t, const replay_options *optio
                           .work = options->work,
                           .num_streams = options->streams > 0 ? options->streams : t->num_streams,
                           .measure = measure,
-                          .stats_every = t->num_events * repeat_of(options) / REPLAY_STATS_MAX + 1};
+                          .stats_every = (t->num_events * repeat_of(options) + REPLAY_STATS_MAX - 1) / REPLAY_STATS_MAX};
 }
 
 // feed: the state of the loop.
