@@ -126,10 +126,7 @@ static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, vmp_
   uint64_t held = 0, mapped = 0;
   for (uint32_t id = 1; id <= b->chunks.records.touched; id++) {
     const chunk *c = backing_chunk(b, id);
-    if (c->handle == 0) {
-      if (c->state == CHUNK_TRANSIT && c->order > 0) held += chunk_bytes(&b->chunks, c);
-      continue;  // a free record, or one whose handle is being created
-    }
+    if (!c->used) continue;  // a free record; the handle of one in transit is not ours to read
     held += chunk_bytes(&b->chunks, c);
     bool home = c->state == CHUNK_LIVE || c->state == CHUNK_PARKED || c->state == CHUNK_BROKEN;
     if (home) mapped += chunk_slots(c);

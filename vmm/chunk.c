@@ -23,6 +23,7 @@ uint32_t chunk_new(chunk_store *store, unsigned order) {
   chunk *c = chunk_at(store, id);
   c->order = (uint8_t)order;
   c->state = CHUNK_TRANSIT;
+  c->used = 1;
   store->held_bytes += chunk_bytes(store, c);
   store->count++;
   return id;

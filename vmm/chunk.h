@@ -41,6 +41,7 @@ typedef struct chunk {
   uint32_t aliases;     // retiring places that still show it
   uint8_t order;
   uint8_t state;  // chunk_state
+  uint8_t used;   // 0: a free record
 } chunk;
 
 typedef struct chunk_list {
