@@ -251,24 +251,26 @@ static void room_around(const vmp_backing *b, hole *h, bool at_start, bool at_en
   }
 }
 
-static vmp_status why_not(const vmp_backing *b, uint64_t missing_bytes, const plan_rules *rules) {
+// why_not says why `needed_bytes` could not be planned: they exist but don't fit here, a limit, or the device.
+static vmp_status why_not(const vmp_backing *b, uint64_t needed_bytes, const plan_rules *rules) {
   uint64_t idle = b->chunks.parked_bytes + b->chunks.spare_bytes;
-  if (idle >= missing_bytes) {
+  uint64_t room = chunk_room(&b->chunks, b->chunks.hard_limit_bytes);
+  if (idle >= needed_bytes || idle + rules->create_bytes >= needed_bytes) {
     return vmp_fail(VMP_ERROR_FRAGMENTED,
                     "%llu bytes are parked, but in chunks that don't fit here or that other streams still use",
                     (unsigned long long)idle);
   }
-  if (chunk_room(&b->chunks, b->chunks.hard_limit_bytes) < missing_bytes) {
-    return vmp_fail(VMP_ERROR_LIMIT, "%llu bytes more would cross the hard limit of %llu; %llu are held",
-                    (unsigned long long)missing_bytes, (unsigned long long)b->chunks.hard_limit_bytes,
-                    (unsigned long long)b->chunks.held_bytes);
-  }
   if (!b->options.may_create) {
-    return vmp_fail(VMP_ERROR_LIMIT, "a static pool does not grow; %llu bytes more are needed",
-                    (unsigned long long)missing_bytes);
+    return vmp_fail(VMP_ERROR_LIMIT, "a static pool does not grow; %llu bytes are needed and %llu are parked",
+                    (unsigned long long)needed_bytes, (unsigned long long)idle);
   }
-  return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "the device has %llu bytes left and %llu more are needed",
-                  (unsigned long long)rules->create_bytes, (unsigned long long)missing_bytes);
+  if (room < needed_bytes - idle) {
+    return vmp_fail(
+        VMP_ERROR_LIMIT, "%llu bytes are needed and %llu are parked; the rest would cross the hard limit of %llu",
+        (unsigned long long)needed_bytes, (unsigned long long)idle, (unsigned long long)b->chunks.hard_limit_bytes);
+  }
+  return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "%llu bytes are needed, %llu are parked and the device has %llu left",
+                  (unsigned long long)needed_bytes, (unsigned long long)idle, (unsigned long long)rules->create_bytes);
 }
 
 vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_rules *given, plan *p,
@@ -305,7 +307,9 @@ vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_r
     }
   }
   if (status == VMP_OK) return VMP_OK;
+  uint64_t planned = 0;
+  for (size_t i = 0; i < p->num_pieces; i++) planned += UINT64_C(1) << p->pieces[i].order;
   plan_undo_records(b, p);
   *out_short = missing << b->granule_log2;
-  return status == VMP_ERROR_HOST_OUT_OF_MEMORY ? status : why_not(b, *out_short, &rules);
+  return status == VMP_ERROR_HOST_OUT_OF_MEMORY ? status : why_not(b, (missing + planned) << b->granule_log2, &rules);
 }

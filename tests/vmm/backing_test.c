@@ -191,14 +191,17 @@ VTEST_F(Backing, TheHardLimitHoldsAndTheSoftLimitPrefersParkedMemory, rig) {
   VASSERT_NO_FAILURE();
   VASSERT_OK(rig_claim(f, 0, 8 * MIB, 0, NULL));
   rig_release(f, 0, 8 * MIB, VMP_FENCE_NONE);
-  VASSERT_OK(rig_claim(f, 32 * MIB, 4 * MIB, 0, NULL));  // above the soft limit: taken, not made
+  VASSERT_OK(rig_claim(f, 32 * MIB, 2 * MIB, 0, NULL));
+  VASSERT_OK(rig_claim(f, 34 * MIB, 2 * MIB, 0, NULL));  // above the soft limit: taken, not made
   VEXPECT_UINT_EQ(rig_stats(f).chunks_created, 4);
   VEXPECT_UINT_EQ(rig_stats(f).takes, 2);
   VASSERT_OK(rig_claim(f, 64 * MIB, 12 * MIB, 0, NULL));  // 2 parked, then 4 new ones up to the hard limit
   VEXPECT_UINT_EQ(rig_stats(f).chunks_created, 8);
   VEXPECT_STATUS(rig_claim(f, 128 * MIB, 2 * MIB, 0, NULL), VMP_ERROR_LIMIT);
+  rig_release(f, 32 * MIB, 2 * MIB, VMP_FENCE_NONE);
+  VEXPECT_STATUS(rig_claim(f, 128 * MIB, 4 * MIB, 0, NULL), VMP_ERROR_LIMIT);  // one is parked, the second is too many
   rig_check(f);
-  rig_release(f, 32 * MIB, 4 * MIB, VMP_FENCE_NONE);
+  rig_release(f, 34 * MIB, 2 * MIB, VMP_FENCE_NONE);
   rig_release(f, 64 * MIB, 12 * MIB, VMP_FENCE_NONE);
 }
 
