@@ -1,0 +1,102 @@
+// What a real pool writes is what the map reads: numbers agree with the pool's statistics, and with each other.
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "pool/vmpool.h"
+#include "tests/support/vtest.h"
+#include "tools/vmpool/snapshot.h"
+
+#define MIB ((size_t)1 << 20)
+
+typedef struct rig {
+  vmp_pool *pool;
+  char path[600];
+} rig;
+
+static void rig_setup(rig *f) {
+  vmp_pool_options options = VMP_POOL_OPTIONS_INIT;
+  options.conf = "driver:host,host_device:8GiB,name:a \"pool\",destroy_releases:1,buddy_from:64MiB";
+  VASSERT_INT_GE(vmp_pool_create(&f->pool, &options), 0);
+  snprintf(f->path, sizeof(f->path), "%s/pool-XXXXXX", vtest_temp_dir());
+  const int fd = mkstemp(f->path);
+  VASSERT_INT_GE(fd, 0);
+  close(fd);
+}
+
+static void rig_teardown(rig *f) {
+  unlink(f->path);
+  VEXPECT_INT_GE(vmp_pool_destroy(f->pool), 0);
+}
+
+static void read_snapshot(rig *f, snapshot *out) {
+  tool_error error = {{0}};
+  VASSERT_OK(vmp_pool_snapshot(f->pool, f->path));
+  if (!snapshot_load(out, f->path, &error)) VFAIL("%s", error.text);
+}
+
+typedef struct sums {
+  uint64_t live, requested, mapped, parked, blocks;
+} sums;
+
+static sums sums_of(const snapshot *s) {
+  sums total = {0};
+  for (size_t r = 0; r < s->num_ranges; r++) {
+    for (size_t i = 0; i < s->ranges[r].num_blocks; i++) {
+      total.blocks++;
+      total.live += s->ranges[r].blocks[i].bytes;
+      total.requested += s->ranges[r].blocks[i].requested_bytes;
+    }
+    for (size_t i = 0; i < s->ranges[r].num_runs; i++) {
+      const snapshot_run *run = &s->ranges[r].runs[i];
+      if (run->state == SNAPSHOT_MAPPED || run->state == SNAPSHOT_PARKED) total.mapped += run->bytes;
+      if (run->state == SNAPSHOT_PARKED) total.parked += run->bytes;
+    }
+  }
+  return total;
+}
+
+static void expect_agreement(rig *f, const snapshot *s) {
+  vmp_pool_stats_data stats = VMP_POOL_STATS_INIT;
+  VASSERT_OK(vmp_pool_stats(f->pool, &stats));
+  const sums total = sums_of(s);
+  VEXPECT_UINT_EQ(total.blocks, stats.blocks);
+  VEXPECT_UINT_EQ(total.live, stats.live);
+  VEXPECT_UINT_EQ(total.requested, stats.requested);
+  VEXPECT_UINT_EQ(total.mapped, stats.mapped);
+  VEXPECT_UINT_EQ(total.parked, stats.parked);
+  VEXPECT_UINT_EQ(s->live, stats.live);
+  VEXPECT_UINT_EQ(s->mapped, stats.mapped);
+  VEXPECT_UINT_EQ(s->device_total, stats.device_total);
+  VEXPECT_UINT_EQ(s->granule, stats.granule);
+}
+
+VTEST_F(SnapshotOfPool, AFreshPool, rig) {
+  snapshot s = {0};
+  read_snapshot(f, &s);
+  VASSERT_NO_FAILURE();
+  VEXPECT_STR_EQ(s.pool_name, "a \"pool\"");
+  VEXPECT_STR_EQ(s.driver, "host");
+  VEXPECT_UINT_EQ(s.mapped, 0);
+  expect_agreement(f, &s);
+  snapshot_destroy(&s);
+}
+
+VTEST_F(SnapshotOfPool, BlocksOfAllLayersAndFreedOnes, rig) {
+  static const size_t sizes[] = {100, 4096, 70000, 3 * MIB, 100 * MIB, 20 * MIB, 7, 512 * 1024};
+  void *blocks[sizeof(sizes) / sizeof(sizes[0])];
+  for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+    VASSERT_OK(vmp_alloc(f->pool, &blocks[i], sizes[i], NULL));
+  VASSERT_OK(vmp_free(f->pool, blocks[3], NULL));
+  VASSERT_OK(vmp_free(f->pool, blocks[5], NULL));
+  snapshot s = {0};
+  read_snapshot(f, &s);
+  VASSERT_NO_FAILURE();
+  expect_agreement(f, &s);
+  unsigned seen[SNAPSHOT_NUM_LAYERS] = {0};
+  for (size_t i = 0; i < s.ranges[0].num_blocks; i++) seen[s.ranges[0].blocks[i].layer]++;
+  VEXPECT_UINT_EQ(seen[SNAPSHOT_SLAB], 3);
+  VEXPECT_UINT_EQ(seen[SNAPSHOT_MID], 2);
+  VEXPECT_UINT_EQ(seen[SNAPSHOT_BUDDY], 1);
+  snapshot_destroy(&s);
+}
