@@ -157,7 +157,8 @@ static void walk_op(void *context, vmp_host_stream *stream, vmp_host_op *op) {
     const vmp_host_mapping *mapping;
     while ((mapping = vmp_host_next_in_range(walk->host, &address, end)) != NULL) {
       if (mapping->born < op->sequence) walk->flights[mapping - walk->host->mappings]++;
-      address = mapping->base + mapping->bytes;
+      uint64_t next = mapping->base + mapping->bytes;
+      address = next > address ? next : address + walk->host->unit_bytes;  // goes on, however broken the mapping is
     }
   }
 }
