@@ -23,6 +23,12 @@
 #define SANITIZED 0
 #endif
 
+// Under valgrind a process has far fewer mappings, and asking the kernel about an address is an error.
+static bool on_valgrind(void) {
+  const char *preload = getenv("LD_PRELOAD");
+  return preload != NULL && strstr(preload, "vgpreload") != NULL;
+}
+
 typedef struct exposed {
   host_rig rig;
   int pipe[2];  // the kernel says whether an address can be read or written, without a signal
@@ -141,13 +147,15 @@ VTEST_F(HostExposed, CuMemAllocIsExposedToo, exposed) {
 VTEST_F(HostExposed, AForkedChildHasNoDeviceMemory, exposed) {
   vmp_cu_ptr ptr = host_reserve(&f->rig, G);
   (void)host_map(&f->rig, ptr, G);
+  memset(view(ptr), 0x5e, 64);
   VEXPECT_TRUE(can_read(f, ptr));
   pid_t child = fork();
   VASSERT_TRUE(child >= 0);
-  if (child == 0) _exit(can_read(f, ptr) ? 1 : 0);
+  // The place is a hole in the child. Its runtime may have put something else there, but not these bytes.
+  if (child == 0) _exit(can_read(f, ptr) && view(ptr)[0] == 0x5e && view(ptr)[63] == 0x5e ? 1 : 0);
   int status = -1;
   VASSERT_TRUE(waitpid(child, &status, 0) == child);
-  VEXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  VEXPECT_INT_EQ(status, 0);
 }
 
 // ---- the process's mappings ----
@@ -219,6 +227,7 @@ VTEST(HostExposed, AMapBeyondTheLimitIsRefusedAndUnwound) {
 }
 
 VTEST(HostExposed, AtTheSystemsLimitEveryUnmapWorks) {
+  if (on_valgrind()) VSKIP("valgrind ends at 30,000 mappings");
   vmp_host_options options = VMP_HOST_OPTIONS_INIT;
   options.mode = VMP_HOST_EXPOSED;
   options.devices[0].granule_bytes = KIB(4);
@@ -280,7 +289,7 @@ static int unmap_without_a_mapping_left(void) {
 }
 
 VTEST(HostExposed, AnUnmapNeedsNoMappingOfTheProcess) {
-  if (SANITIZED) VSKIP("a sanitizer's runtime needs mappings of its own");
+  if (SANITIZED || on_valgrind()) VSKIP("a sanitizer's runtime needs mappings of its own");
   pid_t child = fork();
   VASSERT_TRUE(child >= 0);
   if (child == 0) _exit(unmap_without_a_mapping_left());
