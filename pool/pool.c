@@ -34,7 +34,7 @@ static vmp_status open_driver(vmp_pool *pool, vmp_driver *given) {
     pool->owns_driver = status == VMP_OK;
     return status;
   }
-  int kind = vmp_driver_kind_of(given);
+  int kind = (int)vmp_driver_kind_of(given);
   if (config->source[VMP_OPTION_driver] == VMP_SOURCE_CONF && config->driver != kind) {
     return vmp_fail(VMP_ERROR_CONFIG, "conf: driver differs from the driver in the options, which is %s; leave one out",
                     vmp_driver_name(given));
@@ -233,6 +233,23 @@ static vmp_fence last_fence(vmp_pool *pool) {
   return fence;
 }
 
+// wait_for_all waits until nobody can touch the pool's memory. A failure may have been of the question only, so it is
+// asked again, and then the device is asked as a whole: nothing may be unmapped under running work.
+static vmp_status wait_for_all(vmp_pool *pool, vmp_fence fence) {
+  if (vmp_fence_is_none(fence)) return VMP_OK;
+  if (vmp_clock_wait(pool->clock, fence, UINT64_MAX) == VMP_OK) return VMP_OK;
+  vmp_status status = vmp_clock_wait(pool->clock, fence, UINT64_MAX);
+  if (status == VMP_OK) return VMP_OK;
+  vmp_error error = *vmp_last_error();
+  vmp_context_saved saved;
+  if (vmp_context_enter(pool->driver, pool->context, &saved) == VMP_OK) {
+    int code = vmp_drv_ctx_synchronize(pool->driver);
+    (void)vmp_context_leave(pool->driver, &saved);
+    if (code == VMP_CU_SUCCESS) return VMP_OK;
+  }
+  return vmp_fail_call(status, error.driver_code, error.driver_call, "%s", error.message);
+}
+
 // destroy_in_child frees host memory in a forked child. Where another thread of the parent held the lock at the
 // fork, the bookkeeping may be torn, and is left alone.
 static vmp_status destroy_in_child(vmp_pool *pool) {
@@ -254,7 +271,7 @@ vmp_status vmp_pool_destroy(vmp_pool *pool) {
   vmp_guard_unlock(&pool->guard);
   if (status != VMP_OK) return status;
 
-  vmp_status first = vmp_fence_is_none(fence) ? VMP_OK : vmp_clock_wait(pool->clock, fence, UINT64_MAX);
+  vmp_status first = wait_for_all(pool, fence);
   vmp_error error = *vmp_last_error();
   vmp_status disposed = dispose(pool);
   if (first == VMP_OK) return disposed;

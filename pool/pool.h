@@ -172,7 +172,7 @@ void vmp_limits_shrink(vmp_pool *pool);
 uint64_t vmp_limits_held(const vmp_pool *pool);
 
 // ---- stats.c ----
-// vmp_stats_fill fills in all of `out`, except device_free. The lock is held.
+// vmp_stats_fill fills in what out->struct_size has room for, except device_free. The lock is held.
 void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out);
 // vmp_stats_device_free asks the device, without the lock; the last known value where it can't tell.
 uint64_t vmp_stats_device_free(vmp_pool *pool);

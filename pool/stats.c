@@ -72,6 +72,9 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
   return bytes;
 }
 
+// wanted: whether the caller's struct has the field. What it lacks may cost something, and isn't computed.
+#define WANTED(out, field) ((out)->struct_size > offsetof(vmp_pool_stats_data, field))
+
 static void fill_backing(vmp_pool *pool, vmp_pool_stats_data *out) {
   vmp_backing_stats backing;
   vmp_backing_get_stats(pool->backing, &backing);
@@ -80,7 +83,7 @@ static void fill_backing(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->peak_mapped = backing.peak_mapped_bytes;
   out->parked = backing.parked_bytes;
   out->spare = backing.spare_bytes;
-  out->pending = vmp_backing_pending_bytes(pool->backing);
+  if (WANTED(out, pending)) out->pending = vmp_backing_pending_bytes(pool->backing);
   out->retiring = backing.retiring_bytes;
   out->broken = backing.broken_bytes;
   out->hard_limit = backing.hard_limit_bytes;
@@ -97,7 +100,7 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   fill_backing(pool, out);
   out->live = vmp_pool_live_bytes(pool);
   out->requested = pool->requested_bytes;
-  out->metadata = vmp_stats_metadata(pool);
+  if (WANTED(out, metadata)) out->metadata = vmp_stats_metadata(pool);
   out->peak_live = pool->peak_live_bytes;
   out->peak_requested = pool->peak_requested_bytes;
   out->allocs = pool->allocs;
@@ -107,7 +110,7 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->slab_live = pool->live_bytes[VMP_LAYER_SLAB];
   out->mid_live = pool->live_bytes[VMP_LAYER_MID];
   out->buddy_live = pool->live_bytes[VMP_LAYER_BUDDY];
-  out->largest_free_mapped = vmp_stats_largest_free_mapped(pool);
+  if (WANTED(out, largest_free_mapped)) out->largest_free_mapped = vmp_stats_largest_free_mapped(pool);
   out->device_total = pool->device.total_bytes;
   out->granule = pool->device.granule_bytes;
   vmp_clock_get_stats(pool->clock, &clock);
@@ -123,7 +126,8 @@ vmp_status vmp_pool_stats(vmp_pool *pool, vmp_pool_stats_data *out_stats) {
   }
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   size_t size = out_stats->struct_size;
-  vmp_pool_stats_data stats = {.struct_size = size, .device_free = vmp_stats_device_free(pool)};
+  vmp_pool_stats_data stats = {.struct_size = size};
+  if (WANTED(&stats, device_free)) stats.device_free = vmp_stats_device_free(pool);
   vmp_guard_lock(&pool->guard);
   vmp_stats_fill(pool, &stats);
   vmp_guard_unlock(&pool->guard);

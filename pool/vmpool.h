@@ -238,7 +238,9 @@ typedef struct vmp_pool_stats_data {
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
-// vmp_pool_stats fills in *out_stats up to its struct_size. VMP_ERROR_INVALID_VALUE.
+// vmp_pool_stats fills in *out_stats up to its struct_size. What lies beyond is not computed: a struct_size of
+// offsetof(vmp_pool_stats_data, pending) asks for the five sizes that cost nothing, one that ends before device_free
+// makes no driver call. VMP_ERROR_INVALID_VALUE.
 VMP_API vmp_status vmp_pool_stats(vmp_pool *pool, vmp_pool_stats_data *out_stats);
 // vmp_pool_reset_peaks sets the peaks to the current values.
 VMP_API vmp_status vmp_pool_reset_peaks(vmp_pool *pool);
