@@ -58,6 +58,7 @@ typedef struct vmp_host_options {
   uint32_t immediate_reuse;      // hand the same addresses and handle values out again at once (default: quarantined)
   uint32_t poison_out_params;    // a failing call overwrites its out-parameters instead of leaving them
   uint32_t abort_on_violation;
+  uint32_t check_order;          // report accesses of several streams to the same bytes that nothing orders
   uint32_t touch_fill;           // a write touch overwrites its range with a pattern (default: bytes stay as they are)
   const char *cost_file;         // cost table "name value" lines in microseconds; NULL: the defaults of section B
 } vmp_host_options;
@@ -114,6 +115,7 @@ typedef struct vmp_host_counters {
   uint64_t lint;                  // strict-only remarks
   uint64_t bad_touches;
   uint64_t unmaps_under_work;     // rule 35
+  uint64_t unordered;             // with check_order: accesses that are not ordered behind one that they conflict with
   uint64_t operations_queued, operations_done;
   uint64_t stream_waits;          // cuStreamWaitEvent calls
   uint64_t unfinished_stream_waits;  // of these, on an event that was not complete

@@ -84,6 +84,7 @@ int vmp_host_op_mem_free(vmp_driver *driver, vmp_cu_ptr ptr) {
   if (code == 0) {
     // Documented: cuMemFree waits for the device's work.
     int device = host->handles[vmp_host_mapping_at(host, reservation, ptr)->handle].device;
+    vmp_host_order_seen_device(host, device);
     if (vmp_host_drain(host, device)) host->counters.host_waits++;
     reservation = vmp_host_find_reservation(host, ptr);  // a host function ran without the lock
     if (reservation != NULL && reservation->internal && reservation->base == ptr) free_block(host, reservation);

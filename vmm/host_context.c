@@ -263,6 +263,7 @@ int vmp_host_op_primary_ctx_retain(vmp_driver *driver, vmp_cu_context *out_conte
 // Streams, events and cuMemAlloc memory die with a context; reservations, handles and mappings live on.
 static void reset_context(vmp_host *host, struct CUctx_st *context) {
   if (!context->active) return;
+  vmp_host_order_seen_device(host, context->device);
   (void)vmp_host_drain(host, context->device);
   context->active = false;
   context->peers_enabled = 0;
@@ -393,6 +394,7 @@ int vmp_host_op_ctx_synchronize(vmp_driver *driver) {
   code = vmp_host_current(host, &context);
   if (code == 0) code = vmp_host_capture_forbid_device(host, context->device);
   if (code == 0) {
+    vmp_host_order_seen_device(host, context->device);
     if (vmp_host_drain(host, context->device)) host->counters.host_waits++;
     code = context->sticky;
   }

@@ -124,8 +124,9 @@ static int queue_copy(vmp_host *host, vmp_host_stream *stream, const vmp_host_co
 }
 
 // Waits for the work queued on a stream so far and returns what the context says then.
-static int wait_for_stream(vmp_host *host, const vmp_host_stream *stream) {
+static int wait_for_stream(vmp_host *host, vmp_host_stream *stream) {
   int device = stream->device;
+  vmp_host_order_seen_stream(host, stream);
   if (vmp_host_wait_for(host, stream->index, stream->uid, stream->last_sequence)) host->counters.host_waits++;
   return host->contexts[device].sticky;
 }

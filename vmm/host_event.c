@@ -38,6 +38,8 @@ static vmp_host_event *make_event(vmp_host *host, int device, unsigned flags) {
 }
 
 static void free_event(vmp_host *host, vmp_host_event *event) {
+  free(event->order);
+  event->order = NULL;
   event->value = 0;
   event->uid = 0;
   event->next_free = host->free_event;
@@ -114,6 +116,7 @@ static int record(vmp_host *host, vmp_host_event *event, vmp_host_stream *stream
   bool captured = false;
   int code = vmp_host_capture_submit(host, stream, &captured);
   if (code != 0) return code;
+  if (!captured) vmp_host_order_record(host, stream, event);
   vmp_host_event old = *event;
   event->recorded = true;
   event->stream_index = stream->index;
@@ -148,9 +151,12 @@ int vmp_host_op_event_query(vmp_driver *driver, vmp_cu_event handle) {
   if (code == 0) code = vmp_host_capture_forbid_event(host, event);
   if (code == 0) {
     vmp_host_event seen = *event;  // a host function may run below, without the lock
+    uint32_t index = index_of(host, event);
     vmp_host_poll(host);
     code = host->contexts[seen.device].sticky;
     if (code == 0 && is_pending(host, &seen)) code = VMP_CU_NOT_READY;
+    event = &host->events[index];
+    if (code == 0 && event->uid == seen.uid && event->sequence == seen.sequence) vmp_host_order_seen_event(host, event);
   }
   return vmp_host_leave(host, code);
 }
@@ -164,6 +170,7 @@ int vmp_host_op_event_synchronize(vmp_driver *driver, vmp_cu_event handle) {
   if (code == 0) code = vmp_host_capture_forbid_event(host, event);
   if (code == 0) {
     int device = event->device;
+    vmp_host_order_seen_event(host, event);
     if (is_pending(host, event) && vmp_host_wait_for(host, event->stream_index, event->stream_uid, event->sequence)) {
       host->counters.host_waits++;
     }
@@ -214,6 +221,7 @@ int vmp_host_op_stream_wait_event(vmp_driver *driver, vmp_cu_stream stream_handl
   }
   if (code == 0 && event->recorded) code = vmp_host_capture_wait(host, stream, event, &captured);
   if (code != 0) return vmp_host_leave(host, code);
+  if (!captured && event->recorded) vmp_host_order_wait(host, stream, event);
   if (!captured && is_pending(host, event)) {
     code = vmp_host_enqueue(
         host, stream,

@@ -97,6 +97,7 @@ int vmp_host_make_handle(vmp_host *host, uint64_t bytes, int device, vmp_host_ha
 void vmp_host_drop_handle(vmp_host *host, vmp_host_handle *handle) {
   if (handle->refs != 0 || handle->mappings != 0 || handle->exports != 0) return;
   if (handle->written) vmp_host_discard(host, handle);
+  vmp_host_order_forget(handle);
   host->devices[handle->device].used_bytes -= handle->bytes;
   host->live_handles--;
   give_record(host, handle);

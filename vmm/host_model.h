@@ -12,6 +12,7 @@
 //     host_data.c     the memfd: bytes, poison              host_alloc.c  cuMemAlloc, pinned host memory
 //     host_queue.c    operations: queueing, readiness, execution
 //     host_work.c     operations against mappings: in flight, checked, bad     host_copy.c  copies and fills
+//     host_order.c    whether accesses of several streams are ordered
 //     host_stream.c   streams   host_event.c  events   host_capture.c  stream capture
 //     host_cost.c     the virtual clock                     host_report.c violations, census, leaks, check
 //
@@ -33,6 +34,7 @@
 #define VMP_HOST_KEPT_VIOLATIONS 64u
 #define VMP_HOST_SENTENCE_BYTES 320u
 #define VMP_HOST_KEPT_UNMAPS 256u
+#define VMP_HOST_ORDER_SLOTS 64u
 #define VMP_HOST_PAGE_BYTES UINT64_C(4096)
 #define VMP_HOST_HIGH_BASE (UINT64_C(1) << 48)
 #define VMP_HOST_HIGH_END (UINT64_C(1) << 56)
@@ -42,6 +44,7 @@
 typedef struct vmp_host vmp_host;
 typedef struct vmp_host_stream vmp_host_stream;
 typedef struct vmp_host_thread vmp_host_thread;
+typedef struct vmp_host_span vmp_host_span;
 
 // ---- address space ----
 typedef struct vmp_host_leaf {
@@ -87,6 +90,8 @@ typedef struct vmp_host_handle {
   bool written;   // some page of it may exist in the memfd
   bool internal;  // belongs to cuMemAlloc
   uint32_t next_free;
+  vmp_host_span *spans;  // who touched which bytes last (host_order.c)
+  uint32_t num_spans, cap_spans;
 } vmp_host_handle;
 
 typedef struct vmp_host_export {
@@ -166,6 +171,7 @@ struct vmp_host_stream {
   uint64_t capture_id, captured_ops;
   bool capture_origin, capture_unjoined;
   const vmp_host_thread *capture_thread;
+  uint32_t order_slot;  // its slot in the clocks of host_order.c + 1
 };
 
 typedef struct vmp_host_event {
@@ -178,6 +184,7 @@ typedef struct vmp_host_event {
   uint64_t stream_uid, sequence;
   uint64_t time_ns;     // virtual time at which it ran
   uint64_t capture_id;  // not 0: in a capture; `sequence` is then the stream's captured_ops
+  uint64_t *order;      // what the record comes behind (host_order.c), or NULL
 } vmp_host_event;
 
 // ---- devices, contexts, threads ----
@@ -278,6 +285,10 @@ struct vmp_host {
   vmp_host_op_block *free_blocks;
   uint32_t num_free_blocks;
   uint64_t next_capture_id, live_captures;
+  uint64_t *order_clocks[VMP_HOST_ORDER_SLOTS];  // by slot; each has VMP_HOST_ORDER_SLOTS sequences
+  vmp_host_stream *order_owners[VMP_HOST_ORDER_SLOTS];
+  uint64_t order_uids[VMP_HOST_ORDER_SLOTS];
+  uint64_t order_host[VMP_HOST_ORDER_SLOTS];  // what the host knows to have finished
   uint64_t *graphs;
   size_t num_graphs, cap_graphs;
 
@@ -467,6 +478,20 @@ bool vmp_host_range_ok(vmp_host *host, uint64_t ptr, uint64_t bytes, int device,
 // writes only or also for reads (rule 35). Operations that lose rights are doomed.
 void vmp_host_work_under(vmp_host *host, const vmp_host_mapping *mapping, int device, bool writes_only,
                          const char *what);
+
+// ---- host_order.c ---- (all do nothing unless the option check_order is set)
+// vmp_host_order_access notes what a queued operation touches, and reports what it isn't ordered behind.
+void vmp_host_order_access(vmp_host *host, vmp_host_stream *stream, const vmp_host_op *op);
+// vmp_host_order_record: the event is about to be recorded on the stream by the next operation.
+void vmp_host_order_record(vmp_host *host, vmp_host_stream *stream, vmp_host_event *event);
+// vmp_host_order_wait: the stream waits for a recorded event.
+void vmp_host_order_wait(vmp_host *host, vmp_host_stream *stream, const vmp_host_event *event);
+// The host has seen that an event, all of a stream's or all of a device's work is complete.
+void vmp_host_order_seen_event(vmp_host *host, const vmp_host_event *event);
+void vmp_host_order_seen_stream(vmp_host *host, vmp_host_stream *stream);
+void vmp_host_order_seen_device(vmp_host *host, int device);
+void vmp_host_order_forget(vmp_host_handle *handle);
+void vmp_host_order_close(vmp_host *host);
 
 // ---- host_copy.c ----
 // vmp_host_perform moves the bytes of a copy or fill whose ranges have been checked.

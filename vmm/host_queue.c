@@ -267,6 +267,7 @@ int vmp_host_enqueue(vmp_host *host, vmp_host_stream *stream, vmp_host_op op) {
   op.sequence = host->counters.operations_queued + 1;
   op.device = (uint8_t)stream->device;
   op.site = host->site;
+  if (op.kind <= VMP_HOST_OP_FILL) vmp_host_order_access(host, stream, &op);
   if (run_at_once(host, &op)) {
     host->counters.operations_queued++;
     return 0;

@@ -48,6 +48,7 @@ static vmp_host_stream *make_stream(vmp_host *host, int device, vmp_host_stream_
 }
 
 void vmp_host_stream_gone(vmp_host *host, vmp_host_stream *stream) {
+  vmp_host_order_seen_stream(host, stream);  // what is still to be ordered behind it can't be asked any more
   stream->uid = 0;
   stream->value = 0;
   stream->next_free = host->free_stream;
@@ -131,6 +132,7 @@ void vmp_host_stream_reset(vmp_host *host, int device) {
 
 void vmp_host_stream_close(vmp_host *host) {
   for (uint32_t i = 0; i < host->num_stream_records; i++) free(host->streams[i]);
+  vmp_host_order_close(host);
   free(host->streams);
   free(host->events);
 }
@@ -191,9 +193,11 @@ int vmp_host_op_stream_synchronize(vmp_driver *driver, vmp_cu_stream handle) {
       for (uint32_t i = 0; i < host->num_stream_records; i++) {
         const vmp_host_stream *other = host->streams[i];
         if (other->uid == 0 || other->device != device || !vmp_host_orders_with_legacy(host, other)) continue;
+        vmp_host_order_seen_stream(host, host->streams[i]);
         waited = vmp_host_wait_for(host, other->index, other->uid, limit) || waited;
       }
     }
+    vmp_host_order_seen_stream(host, stream);
     waited = vmp_host_wait_for(host, stream->index, stream->uid, stream->last_sequence) || waited;
     if (waited) host->counters.host_waits++;
     code = host->contexts[device].sticky;
@@ -216,6 +220,7 @@ int vmp_host_op_stream_query(vmp_driver *driver, vmp_cu_stream handle) {
     stream = vmp_host_stream_alive(host, index, uid);
     code = host->contexts[device].sticky;
     if (code == 0 && stream != NULL && stream->count != 0) code = VMP_CU_NOT_READY;
+    if (code == 0 && stream != NULL) vmp_host_order_seen_stream(host, stream);
   }
   return vmp_host_leave(host, code);
 }
