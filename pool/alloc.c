@@ -41,6 +41,7 @@ static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *place
   pool->allocs++;
   uint64_t live = vmp_pool_live_bytes(pool);
   if (live > pool->peak_live_bytes) pool->peak_live_bytes = live;
+  if (live > pool->step_live_bytes) pool->step_live_bytes = live;
   if (pool->requested_bytes > pool->peak_requested_bytes) pool->peak_requested_bytes = pool->requested_bytes;
 }
 

@@ -56,6 +56,10 @@ static void check_books(vmp_pool *pool, vmp_report *report) {
   if (pool->peak_live_bytes < vmp_pool_live_bytes(pool) || pool->peak_requested_bytes < pool->requested_bytes) {
     vmp_report_fault(report, "pool: a peak is below the current value");
   }
+  if (pool->step_live_bytes < vmp_pool_live_bytes(pool) ||
+      pool->max_step_peak_live_bytes < pool->step_peak_live_bytes) {
+    vmp_report_fault(report, "pool: the high-water mark of a step is below what it is the highest of");
+  }
 }
 
 // check_layers compares the books with what the layers say is used. While a thread is placing a block without the

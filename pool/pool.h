@@ -5,7 +5,7 @@
 //     route.c     which layer serves a request           snapshot.c   the whole state as JSON
 //     ladder.c    what is tried before out of memory     limits.c     trim, set_limit
 //     oom.c       the message when nothing helped        guard.c      lock and fork mark
-//     space.c     reservations, arenas, initial memory
+//     space.c     reservations, arenas, initial memory    step.c       steps of the program
 //
 // Owns: the layers and how they are wired, the table of live blocks, the counters. Does not own: free space
 // (layers), chunks (backing), streams (clock).
@@ -80,6 +80,9 @@ struct vmp_pool {
   uint64_t allocs, frees, failed_allocs;
   uint64_t unfinished_wait_allocs, host_waits;
   uint64_t seen_streams;  // mask of streams that allocated, freed or recorded a use
+  uint64_t steps;  // marked by vmp_pool_step
+  uint64_t step_live_bytes;  // most live bytes since the last of them
+  uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
   bool over_limit;  // a lowered hard limit is not reached yet: frees go on shrinking
 };
 

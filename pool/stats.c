@@ -117,6 +117,9 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->stream_waits = clock.stream_waits;
   out->unfinished_wait_allocs = pool->unfinished_wait_allocs;
   out->host_waits = pool->host_waits;
+  out->steps = pool->steps;
+  out->step_peak_live = pool->step_peak_live_bytes;
+  out->max_step_peak_live = pool->max_step_peak_live_bytes;
 }
 
 vmp_status vmp_pool_stats(vmp_pool *pool, vmp_pool_stats_data *out_stats) {

@@ -235,6 +235,9 @@ typedef struct vmp_pool_stats_data {
   uint64_t stream_waits;             // stream waits that the pool queued
   uint64_t unfinished_wait_allocs;   // allocations that had to wait for unfinished work of another stream
   uint64_t host_waits;               // host waits as the last step before out of memory
+  uint64_t steps;                    // marked by vmp_pool_step
+  uint64_t step_peak_live;           // most live bytes at any time of the last step that was marked; 0 before it
+  uint64_t max_step_peak_live;       // the largest step_peak_live so far
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
@@ -242,8 +245,14 @@ typedef struct vmp_pool_stats_data {
 // offsetof(vmp_pool_stats_data, pending) asks for the five sizes that cost nothing, one that ends before device_free
 // makes no driver call. VMP_ERROR_INVALID_VALUE.
 VMP_API vmp_status vmp_pool_stats(vmp_pool *pool, vmp_pool_stats_data *out_stats);
-// vmp_pool_reset_peaks sets the peaks to the current values.
+// vmp_pool_reset_peaks sets the peaks to the current values. What vmp_pool_step has recorded stays.
 VMP_API vmp_status vmp_pool_reset_peaks(vmp_pool *pool);
+
+// vmp_pool_step marks the end of a step of the program: a training iteration, a batch of requests. The first step began
+// when the pool was created, each next one begins where the last ended, with what is live then. Recorded are their
+// number and the high-water mark of live bytes within a step (steps, step_peak_live and max_step_peak_live in the
+// statistics). No driver call; any thread. VMP_ERROR_INVALID_VALUE, VMP_ERROR_FORKED.
+VMP_API vmp_status vmp_pool_step(vmp_pool *pool);
 
 // vmp_pool_check verifies every invariant of the pool and its layers: VMP_OK, or VMP_ERROR_CORRUPT with the first
 // broken one in vmp_last_error and their number in *out_faults (may be NULL). Slow: for tests and debuggers.

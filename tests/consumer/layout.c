@@ -74,7 +74,7 @@ AT(vmp_trim_report, kept_pending_bytes, 16);
 AT(vmp_trim_report, kept_live_bytes, 24);
 AT(vmp_trim_report, kept_other_bytes, 32);
 
-SIZE(vmp_pool_stats_data, 280);
+SIZE(vmp_pool_stats_data, 304);
 AT(vmp_pool_stats_data, struct_size, 0);
 AT(vmp_pool_stats_data, reserved_va, 8);
 AT(vmp_pool_stats_data, mapped, 16);
@@ -110,6 +110,9 @@ AT(vmp_pool_stats_data, takes_resized, 248);
 AT(vmp_pool_stats_data, stream_waits, 256);
 AT(vmp_pool_stats_data, unfinished_wait_allocs, 264);
 AT(vmp_pool_stats_data, host_waits, 272);
+AT(vmp_pool_stats_data, steps, 280);
+AT(vmp_pool_stats_data, step_peak_live, 288);
+AT(vmp_pool_stats_data, max_step_peak_live, 296);
 
 SIZE(vmp_host_work_counts_data, 72);
 AT(vmp_host_work_counts_data, struct_size, 0);
