@@ -88,6 +88,13 @@ static const mistake mistakes[] = {
     {"map_other_json", {"map", "-"}, "{}", "no vmpool snapshot"},
     {"map_width", {"map", "--width", "7", "x"}, NULL, "--width: 7 is outside"},
     {"map_color", {"map", "--color", "blue", "x"}, NULL, "--color: 'blue'"},
+    {"probe_driver", {"probe", "--driver", "metal"}, NULL, "--driver: 'metal' is neither host nor cuda"},
+    {"probe_device", {"probe", "--driver", "host", "--device", "1"}, NULL, "there is no device 1"},
+    {"probe_device_number", {"probe", "--device", "-1"}, NULL, "--device: '-1' is negative"},
+    {"probe_repeat", {"probe", "--repeat", "0"}, NULL, "--repeat: 0 is outside 1..100000"},
+    {"probe_argument", {"probe", "gpu"}, NULL, "'gpu' is no option"},
+    {"probe_cost_file", {"probe", "--cost-file", "-"}, NULL, "--cost-file: a file is needed"},
+    {"probe_nowhere", {"probe", "--driver", "host", "--json", "no/such/dir/x.json"}, NULL, "no/such/dir/x.json"},
     {"demo_driver", {"demo", "--driver", "metal"}, NULL, "--driver: 'metal'"},
 };
 
@@ -116,7 +123,8 @@ VTEST(Cli, HelpGoesToStandardOutput) {
                                           {"generate", "train", "--help"},
                                           {"generate", "serve", "--help"},
                                           {"map", "--help"},
-                                          {"demo", "--help"}};
+                                          {"demo", "--help"},
+                                          {"probe", "--help"}};
   for (size_t i = 0; i < sizeof(topics) / sizeof(topics[0]); i++) {
     VTRACE("vmpool %s %s", topics[i][0], topics[i][1] != NULL ? topics[i][1] : "");
     const char *argv[] = {TOOL, topics[i][0], topics[i][1], topics[i][1] != NULL ? topics[i][2] : NULL, NULL};

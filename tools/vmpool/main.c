@@ -23,6 +23,7 @@ static const command commands[] = {
     {"replay", "vmpool replay", cmd_replay, "a recorded or generated trace through a pool, and what it cost"},
     {"generate", "vmpool generate", cmd_generate, "traces of training steps and of serving, from model shapes"},
     {"map", "vmpool map", cmd_map, "a pool's snapshot as text: where the memory is"},
+    {"probe", "vmpool probe", cmd_probe, "what a driver can do, what its calls cost, and what its manual leaves open"},
 };
 
 static const char formats_text[] =
