@@ -83,10 +83,18 @@ bool vmp_backing_offset(const vmp_backing *backing, uint64_t address, uint64_t *
 // work: stops at the first failure and at the limits. Returns what was mapped. MAY UNLOCK.
 uint64_t vmp_backing_map_ahead(vmp_backing *backing, uint64_t offset, uint64_t room, uint64_t bytes);
 
+// vmp_backing_calls: driver calls that one function made, refused ones too.
+typedef struct vmp_backing_calls {
+  uint64_t map, set_access, unmap, release;
+} vmp_backing_calls;
+
 // vmp_backing_poll removes old mappings and hands out drained memory as far as the host can see that the work has
 // finished: polls the clock, unmaps complete retiring slots (one call per run), retries broken slots. Returns
 // whether anything changed. MAY UNLOCK.
 bool vmp_backing_poll(vmp_backing *backing);
+// vmp_backing_poll_some does the same for at most `most` mappings, and adds its unmap calls to *calls: at most one for
+// each, unless the driver fails.
+bool vmp_backing_poll_some(vmp_backing *backing, uint64_t most, vmp_backing_calls *calls);
 
 // vmp_backing_wait_transit lets go of the lock until a driver call of another thread has been committed; false at once
 // when none is under way. An allocation that failed while memory was in transit tries again after it. MAY UNLOCK.
@@ -102,6 +110,39 @@ typedef struct vmp_backing_trim_report {
   uint64_t released_bytes, kept_pending_bytes, kept_live_bytes, kept_other_bytes;
 } vmp_backing_trim_report;
 vmp_status vmp_backing_trim(vmp_backing *backing, uint64_t keep_bytes, vmp_backing_trim_report *out_report);
+// vmp_backing_give_back does the same without a poll, for at most `most_chunks` chunks: at most one unmap and one
+// release each, unless the driver fails. Adds them to *calls, and to *released what went back. MAY UNLOCK.
+vmp_status vmp_backing_give_back(vmp_backing *backing, uint64_t keep_bytes, uint64_t most_chunks, uint64_t *released,
+                                 vmp_backing_calls *calls);
+
+// ---- gathering: idle chunks are remapped behind one another, so that a range of free addresses is mapped wholly ----
+
+// vmp_backing_look_gather says what it would take to map all of a free range with spare and parked chunks from outside
+// it. Changes nothing. O(parked chunks + slots of the range).
+typedef struct vmp_gather_cost {
+  bool possible;            // there are enough, of sizes that fit, and no slot of the range is blocked
+  uint64_t chunks, bytes;   // that would be remapped
+  vmp_backing_calls calls;  // at most; the removal of the old mappings included, none released
+} vmp_gather_cost;
+void vmp_backing_look_gather(const vmp_backing *backing, uint64_t offset, uint64_t bytes, vmp_gather_cost *out_cost);
+
+// vmp_backing_gather maps every slot of [offset, offset + bytes), which holds no block, as far as it comes; nothing is
+// created and nobody waits. Chunks whose work is complete go first. One whose work isn't may follow, unless the option
+// complete_only forbids it or more slots retire than the pool holds: its fence stays with it, and whoever claims it is
+// told of it. The lock is let go of around driver calls, in batches; others may claim parts of the range meanwhile.
+// Adds what it did to *report.
+//   VMP_OK                    every slot is mapped
+//   VMP_ERROR_BUSY            a slot is blocked, or became so
+//   VMP_ERROR_FRAGMENTED, VMP_ERROR_OUT_OF_MEMORY: no idle chunk that fits is left
+//   VMP_ERROR_TIMEOUT         `deadline_us` of CLOCK_MONOTONIC has passed (UINT64_MAX: none); looked at between batches
+//   VMP_ERROR_HOST_OUT_OF_MEMORY, driver failures
+// What was remapped before a failure stays where it is, parked. MAY UNLOCK.
+typedef struct vmp_gather_report {
+  uint64_t chunks, bytes;  // remapped, spare ones included
+  vmp_backing_calls calls;
+} vmp_gather_report;
+vmp_status vmp_backing_gather(vmp_backing *backing, uint64_t offset, uint64_t bytes, uint64_t deadline_us,
+                              vmp_gather_report *report);
 
 // vmp_backing_set_limits: lowering the hard limit does not free anything by itself (trim does).
 void vmp_backing_set_limits(vmp_backing *backing, uint64_t hard_limit_bytes, uint64_t soft_limit_bytes);

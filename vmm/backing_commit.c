@@ -50,6 +50,7 @@ static vmp_status make_and_map(vmp_backing *b, plan *p, uint64_t *out_created) {
     piece *at = &p->pieces[i];
     int code = VMP_CU_NOT_READY;
     for (int tries = 0; code == VMP_CU_NOT_READY && tries < NOT_READY_TRIES; tries++) {
+      p->calls.map++;
       code = vmp_drv_mem_map(b->options.driver, at->address, (size_t)(b->granule_bytes << at->order), 0,
                              backing_chunk(b, at->chunk)->handle, 0);
     }
@@ -79,6 +80,7 @@ static vmp_status grant_access(vmp_backing *b, plan *p) {
     next = run_end(p, first);
     int code = VMP_CU_NOT_READY;
     for (int tries = 0; code == VMP_CU_NOT_READY && tries < NOT_READY_TRIES; tries++) {
+      p->calls.set_access++;
       code = vmp_drv_mem_set_access(b->options.driver, p->pieces[first].address, (size_t)run_bytes(b, p, first, next),
                                     b->access, b->num_access);
     }
@@ -94,12 +96,14 @@ static void undo_calls(vmp_backing *b, plan *p) {
     next = first + 1;
     if (!p->pieces[first].mapped) continue;
     next = run_end(p, first);
+    p->calls.unmap++;
     int code = vmp_drv_mem_unmap(b->options.driver, p->pieces[first].address, (size_t)run_bytes(b, p, first, next));
     for (size_t i = first; code == 0 && i < next; i++) p->pieces[i].mapped = false;
   }
   for (size_t i = 0; i < p->num_pieces; i++) {
     piece *at = &p->pieces[i];
     if (!at->made || at->mapped) continue;
+    p->calls.release++;
     if (vmp_drv_mem_release(b->options.driver, backing_chunk(b, at->chunk)->handle) == 0) at->made = false;
   }
 }

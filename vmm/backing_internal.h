@@ -7,6 +7,7 @@
 //     backing_retire.c  old and broken mappings: what gives addresses back
 //     backing_release.c trim, and room for other chunk sizes: what gives memory back
 //     backing_ahead.c   mapping ahead of need
+//     backing_gather.c  idle chunks behind one another
 //     backing_callbacks.c  who is told of remapping
 //     backing_end.c     giving everything back
 //     backing_check.c   the checker and the walkers
@@ -134,6 +135,7 @@ typedef struct plan {
   piece *pieces;
   size_t num_pieces, capacity;
   uint64_t created_bytes;
+  vmp_backing_calls calls;  // made for it, undoing included
 } plan;
 
 typedef struct plan_rules {
@@ -158,6 +160,21 @@ void plan_free(plan *p);
 // `enough`.
 uint64_t backing_free_run_slots(const vmp_backing *b, const chunk *c, uint64_t enough);
 
+// backing_may_move_pending: whether chunks under unfinished work may be gathered. Each leaves a retiring place behind;
+// no more of these than there is memory.
+bool backing_may_move_pending(const vmp_backing *b);
+// backing_room_around finds the unmapped slots on both sides of a hole, at most `reach` of them.
+typedef struct hole {
+  uint64_t slot, end;  // must be mapped
+  uint64_t low, high;  // may be
+} hole;
+void backing_room_around(const vmp_backing *b, hole *h, bool at_start, bool at_end, uint64_t reach);
+
+// ---- backing_layers.c ----
+// backing_claim is the claim of backing_ops.h; what was moved, and the calls for it, is added to *tally. MAY UNLOCK.
+vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
+                         vmp_gather_report *tally, vmp_fence *out_after);
+
 // ---- backing_commit.c ----
 // plan_execute makes the driver calls of a plan (MAY UNLOCK) and commits it, or undoes it. *out_created: bytes that
 // could be created before a create failed (UINT64_MAX when no create failed).
@@ -173,9 +190,10 @@ typedef struct removal {
   int release_code;  // of the release
 } removal;
 
-// backing_unmap_batch makes the unmap calls for a list of mappings and notes their codes. Without the lock.
+// backing_unmap_batch makes the unmap calls for a list of mappings and notes their codes. Returns how many calls that
+// were. Without the lock.
 #define REMOVAL_BATCH 256u
-void backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const callback_list *callbacks);
+uint64_t backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const callback_list *callbacks);
 // backing_release_for makes room for `bytes` by giving complete parked and spare chunks back to the device. MAY
 // UNLOCK. Returns the bytes given back.
 uint64_t backing_release_for(vmp_backing *b, uint64_t bytes);

@@ -216,6 +216,10 @@ static uint64_t device_room(vmp_backing *b) {
 
 static plan_rules first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort) {
   plan_rules rules = {.stream = stream, .effort = effort, .wait_allowed = !b->options.complete_only};
+  if (effort == VMP_EFFORT_TAKE) {
+    rules.wait_allowed = backing_may_move_pending(b);
+    return rules;
+  }
   if (!b->options.may_create) return rules;
   b->transits++;
   backing_unlock(b);
@@ -247,8 +251,22 @@ static bool next_rules(plan_rules *rules, vmp_status status, uint64_t created) {
   return had_surplus && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_DRIVER);
 }
 
+// tally_plan adds what a plan did.
+static void tally_plan(const vmp_backing *b, const plan *p, bool done, vmp_gather_report *tally) {
+  tally->calls.map += p->calls.map;
+  tally->calls.set_access += p->calls.set_access;
+  tally->calls.unmap += p->calls.unmap;
+  tally->calls.release += p->calls.release;
+  for (size_t i = 0; done && i < p->num_pieces; i++) {
+    if (p->pieces[i].source == PIECE_CREATE) continue;
+    tally->chunks++;
+    tally->bytes += b->granule_bytes << p->pieces[i].order;
+  }
+}
+
 // fill_holes maps every hole of the range, whose mapped part is pinned. MAY UNLOCK.
-static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_stream_index stream, vmp_effort effort) {
+static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_stream_index stream, vmp_effort effort,
+                             vmp_gather_report *tally) {
   plan_rules rules = first_rules(b, stream, effort);
   vmp_status status = VMP_OK;
   for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
@@ -266,6 +284,7 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_st
     if (status == VMP_OK) {
       uint64_t created = UINT64_MAX;
       status = plan_execute(b, &p, &created);
+      tally_plan(b, &p, status == VMP_OK, tally);
       plan_free(&p);
       if (status == VMP_OK) return VMP_OK;
       if (!next_rules(&rules, status, created)) return status;
@@ -283,9 +302,8 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_st
   return status;
 }
 
-static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
-                           vmp_fence *out_after) {
-  vmp_backing *b = self;
+vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
+                         vmp_gather_report *tally, vmp_fence *out_after) {
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
   range_state state = look(b, slot, end);
   if (state == RANGE_MAPPED) {
@@ -293,7 +311,7 @@ static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stre
     return VMP_OK;
   }
   if (effort == VMP_EFFORT_MAPPED) return vmp_fail(VMP_ERROR_BUSY, "the range is not wholly mapped");
-  backing_poll_if_crowded(b);  // heals what is broken, too
+  if (effort != VMP_EFFORT_TAKE) backing_poll_if_crowded(b);  // heals what is broken, too
   state = look(b, slot, end);
   while (state == RANGE_BLOCKED && effort >= VMP_EFFORT_RESIZE && vmp_backing_wait_transit(b))
     state = look(b, slot, end);
@@ -303,11 +321,11 @@ static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stre
     return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to plan a claim");
   // Counting what is mapped keeps it from being taken for the holes.
   vmp_fence after = count_mapped(b, slot, end, &holes, false);
-  vmp_status status = fill_holes(b, slot, end, stream, effort);
+  vmp_status status = fill_holes(b, slot, end, stream, effort, tally);
   if (status == VMP_OK) {
     for (size_t i = 0; i < holes.count; i++) {
-      const slot_run *hole = &holes_of(&holes)[i];
-      after = vmp_fence_merge(after, count_claims(b, hole->slot, hole->slot + hole->slots));
+      const slot_run *filled = &holes_of(&holes)[i];
+      after = vmp_fence_merge(after, count_claims(b, filled->slot, filled->slot + filled->slots));
     }
     *out_after = after;
   } else {
@@ -315,6 +333,12 @@ static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stre
   }
   vmp_mem_free(holes.many);
   return status;
+}
+
+static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
+                           vmp_fence *out_after) {
+  vmp_gather_report ignored = {0};
+  return backing_claim(self, offset, bytes, stream, effort, &ignored, out_after);
 }
 
 static void op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {

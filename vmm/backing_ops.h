@@ -40,8 +40,9 @@ typedef enum vmp_run_state {
 // vmp_effort: how far a claim may go. Each includes the ones before.
 typedef enum vmp_effort {
   VMP_EFFORT_MAPPED = 0,  // only what is mapped already: no driver call
-  VMP_EFFORT_NORMAL = 1,  // spare chunks, new chunks, parked chunks that fit
-  VMP_EFFORT_RESIZE = 2,  // also: give parked chunks of other sizes back to the device and create smaller ones
+  VMP_EFFORT_TAKE = 1,    // spare and parked chunks, complete ones first, none created; for gathering (backing.h)
+  VMP_EFFORT_NORMAL = 2,  // spare chunks, new chunks, parked chunks that fit
+  VMP_EFFORT_RESIZE = 3,  // also: give parked chunks of other sizes back to the device and create smaller ones
 } vmp_effort;
 
 typedef struct vmp_backing_ops {

@@ -15,11 +15,16 @@
 #define CANDIDATES 64u  // parked chunks of one size that are looked at
 #define RUN_LOOK 32u    // neighbours that are looked at, on each side
 
-// A hole that is being filled: [slot, end) must be mapped; [low, high) may be.
-typedef struct hole {
-  uint64_t slot, end;
-  uint64_t low, high;
-} hole;
+bool backing_may_move_pending(const vmp_backing *b) {
+  return !b->options.complete_only && b->retiring.slots << b->granule_log2 < b->chunks.held_bytes;
+}
+
+// needs_wait: whether a chunk isn't free to be taken at once: for a stream, or, to be gathered, for anybody.
+static bool needs_wait(const vmp_backing *b, const chunk *c, const plan_rules *rules) {
+  vmp_fence fence = vmp_fence_merge(c->fence, c->moved);
+  if (rules->effort == VMP_EFFORT_TAKE) return !vmp_clock_known_complete(b->options.clock, fence);
+  return !vmp_fence_is_none(vmp_clock_others(b->options.clock, fence, rules->stream));
+}
 
 uint64_t backing_free_run_slots(const vmp_backing *b, const chunk *c, uint64_t enough) {
   uint64_t slots = chunk_slots(c), slot = c->home;
@@ -48,8 +53,7 @@ static uint32_t best_parked(const vmp_backing *b, unsigned order, const plan_rul
   for (uint32_t id = b->chunks.parked[order].head; id != 0 && seen < CANDIDATES;
        id = backing_chunk(b, id)->next, seen++) {
     const chunk *c = backing_chunk(b, id);
-    vmp_fence fence = vmp_fence_merge(c->fence, c->moved);
-    if (!may_wait && !vmp_fence_is_none(vmp_clock_others(b->options.clock, fence, rules->stream))) continue;
+    if (!may_wait && needs_wait(b, c, rules)) continue;
     bool same_run = c->home == run_end;
     run_end = c->home + chunk_slots(c);
     if (best != 0 && same_run) continue;
@@ -239,8 +243,7 @@ static vmp_status fill_hole(vmp_backing *b, hole h, const plan_rules *rules, pla
   return add_surplus(b, h, start, rules, p);
 }
 
-// room_around finds the unmapped slots on both sides of a hole, at most `reach` of them.
-static void room_around(const vmp_backing *b, hole *h, bool at_start, bool at_end, uint64_t reach) {
+void backing_room_around(const vmp_backing *b, hole *h, bool at_start, bool at_end, uint64_t reach) {
   h->low = h->slot;
   h->high = h->end;
   if (at_end && backing_has_slot(b, h->end - 1)) h->high = backing_skip_unmapped(b, h->end, h->end + reach);
@@ -293,7 +296,7 @@ vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_r
     } else {
       hole h = {.slot = at, .end = backing_skip_unmapped(b, at, end)};
       uint64_t left = 0;
-      room_around(b, &h, h.slot == slot, h.end == end, reach);
+      backing_room_around(b, &h, h.slot == slot, h.end == end, reach);
       status = fill_hole(b, h, &rules, p, &left);
       if (left > 0) missing += left;
       at = h.end;

@@ -24,7 +24,8 @@ static void start_release(vmp_backing *b, uint32_t id, removal *out) {
 
 // run_release unmaps and releases a batch of chunks in transit (MAY UNLOCK) and returns the bytes that went back to the
 // device. *first_error: the first failure.
-static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_status *first_error, uint64_t *out_stuck) {
+static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_status *first_error, uint64_t *out_stuck,
+                            vmp_backing_calls *calls) {
   callback_list callbacks;
   callbacks_copy(b, &callbacks);
   b->transits++;
@@ -37,12 +38,13 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
     list[i] = swap;
     mapped++;
   }
-  backing_unmap_batch(b, list, mapped, &callbacks);
+  calls->unmap += backing_unmap_batch(b, list, mapped, &callbacks);
   for (size_t i = 0; i < count; i++) {
     vmp_call call = VMP_CALL_mem_unmap;
     int code = list[i].code;
     if (code == 0) {
       call = VMP_CALL_mem_release;
+      calls->release++;
       code = list[i].release_code = vmp_drv_mem_release(b->options.driver, list[i].handle);
     }
     // Still mapped and in use: whoever dropped his registration may make it again.
@@ -82,13 +84,13 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
   return released;
 }
 
-// collect_idle puts up to REMOVAL_BATCH idle chunks in transit until `wanted` bytes are found: spares first, then
+// collect_idle puts up to `most` idle chunks in transit until `wanted` bytes are found: spares first, then
 // parked ones, large ones first, each size from the smallest free range on.
-static size_t collect_idle(vmp_backing *b, uint64_t wanted, removal *list) {
+static size_t collect_idle(vmp_backing *b, uint64_t wanted, size_t most, removal *list) {
   size_t count = 0;
   uint64_t found = 0;
   for (unsigned order = CHUNK_ORDERS; order-- > 0;) {
-    while (count < REMOVAL_BATCH && found < wanted && b->chunks.spare[order].head != 0) {
+    while (count < most && found < wanted && b->chunks.spare[order].head != 0) {
       uint32_t id = b->chunks.spare[order].head;
       if (backing_chunk(b, id)->aliases != 0) break;
       found += chunk_bytes(&b->chunks, backing_chunk(b, id));
@@ -97,7 +99,7 @@ static size_t collect_idle(vmp_backing *b, uint64_t wanted, removal *list) {
   }
   for (unsigned order = CHUNK_ORDERS; order-- > 0;) {
     uint32_t next;
-    for (uint32_t id = b->chunks.parked[order].head; id != 0 && count < REMOVAL_BATCH && found < wanted; id = next) {
+    for (uint32_t id = b->chunks.parked[order].head; id != 0 && count < most && found < wanted; id = next) {
       next = backing_chunk(b, id)->next;
       if (!can_go(b, backing_chunk(b, id))) continue;
       found += chunk_bytes(&b->chunks, backing_chunk(b, id));
@@ -107,16 +109,26 @@ static size_t collect_idle(vmp_backing *b, uint64_t wanted, removal *list) {
   return count;
 }
 
-vmp_status vmp_backing_trim(vmp_backing *b, uint64_t keep_bytes, vmp_backing_trim_report *out_report) {
+vmp_status vmp_backing_give_back(vmp_backing *b, uint64_t keep_bytes, uint64_t most_chunks, uint64_t *released,
+                                 vmp_backing_calls *calls) {
   vmp_status first_error = VMP_OK;
-  uint64_t released = 0, stuck = 0;
-  (void)vmp_backing_poll(b);
+  uint64_t stuck = 0;
   while (b->chunks.held_bytes > keep_bytes && stuck == 0) {
     removal list[REMOVAL_BATCH];
-    size_t count = collect_idle(b, b->chunks.held_bytes - keep_bytes, list);
+    size_t most = most_chunks < REMOVAL_BATCH ? (size_t)most_chunks : REMOVAL_BATCH;
+    size_t count = collect_idle(b, b->chunks.held_bytes - keep_bytes, most, list);
     if (count == 0) break;
-    released += run_release(b, list, count, &first_error, &stuck);
+    most_chunks -= count;
+    *released += run_release(b, list, count, &first_error, &stuck, calls);
   }
+  return first_error;
+}
+
+vmp_status vmp_backing_trim(vmp_backing *b, uint64_t keep_bytes, vmp_backing_trim_report *out_report) {
+  uint64_t released = 0;
+  vmp_backing_calls ignored = {0};
+  (void)vmp_backing_poll(b);
+  vmp_status first_error = vmp_backing_give_back(b, keep_bytes, UINT64_MAX, &released, &ignored);
   if (out_report != NULL) {
     uint64_t pending = 0;
     for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
@@ -166,5 +178,6 @@ uint64_t backing_release_for(vmp_backing *b, uint64_t bytes) {
     start_release(b, id, &list[count++]);
   }
   vmp_status ignored = VMP_OK;
-  return count == 0 ? 0 : run_release(b, list, count, &ignored, &stuck);
+  vmp_backing_calls uncounted = {0};
+  return count == 0 ? 0 : run_release(b, list, count, &ignored, &stuck, &uncounted);
 }

@@ -20,7 +20,8 @@ static int by_slot(const void *a, const void *b) {
 
 // unmap_batch removes the mappings, one call for each run of neighbours. When a run is refused its parts are tried one
 // by one, so that one bad mapping doesn't hold up the others. Without the lock.
-void backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const callback_list *callbacks) {
+uint64_t backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const callback_list *callbacks) {
+  uint64_t calls = 0;
   for (size_t i = 0; i < count; i++) {
     callbacks_before_unmap(callbacks, list[i].address, list[i].slots << b->granule_log2, list[i].generation);
   }
@@ -30,8 +31,10 @@ void backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const call
     while (next < count && list[next].slot == list[next - 1].slot + list[next - 1].slots) next++;
     uint64_t slots = list[next - 1].slot + list[next - 1].slots - list[first].slot;
     int code = vmp_drv_mem_unmap(b->options.driver, list[first].address, (size_t)(slots << b->granule_log2));
+    calls++;
     for (size_t i = first; i < next; i++) {
       if (code != 0 && next - first > 1) {
+        calls++;
         list[i].code =
             vmp_drv_mem_unmap(b->options.driver, list[i].address, (size_t)(list[i].slots << b->granule_log2));
       } else {
@@ -39,6 +42,7 @@ void backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const call
       }
     }
   }
+  return calls;
 }
 
 // ---- places ----
@@ -52,15 +56,15 @@ static removal removal_of_place(const vmp_backing *b, uint32_t id) {
                    .id = id};
 }
 
-static size_t collect_places(vmp_backing *b, removal *list) {
+static size_t collect_places(vmp_backing *b, removal *list, size_t most) {
   size_t count = 0;
   uint32_t next;
-  for (uint32_t id = b->broken.head; id != 0 && count < REMOVAL_BATCH; id = next) {
+  for (uint32_t id = b->broken.head; id != 0 && count < most; id = next) {
     next = backing_place(b, id)->next;
     place_list_remove(b, &b->broken, id);
     list[count++] = removal_of_place(b, id);
   }
-  for (uint32_t id = b->retiring.head; id != 0 && count < REMOVAL_BATCH; id = next) {
+  for (uint32_t id = b->retiring.head; id != 0 && count < most; id = next) {
     next = backing_place(b, id)->next;
     if (!vmp_clock_known_complete(b->options.clock, backing_place(b, id)->fence)) continue;
     place_list_remove(b, &b->retiring, id);
@@ -90,10 +94,10 @@ static bool commit_places(vmp_backing *b, const removal *list, size_t count) {
 
 // ---- broken chunks: mapped at home, but without the access that their claim needed, and never handed out ----
 
-static size_t collect_broken_chunks(vmp_backing *b, removal *list) {
+static size_t collect_broken_chunks(vmp_backing *b, removal *list, size_t most) {
   size_t count = 0;
   if (b->chunks.broken_bytes == 0) return 0;
-  for (uint32_t id = 1; id <= b->chunks.records.touched && count < REMOVAL_BATCH; id++) {
+  for (uint32_t id = 1; id <= b->chunks.records.touched && count < most; id++) {
     const chunk *c = backing_chunk(b, id);
     if (c->state != CHUNK_BROKEN) continue;
     list[count++] = (removal){.slot = c->home,
@@ -123,20 +127,22 @@ static bool commit_broken_chunks(vmp_backing *b, const removal *list, size_t cou
   return changed;
 }
 
-typedef size_t (*collect_fn)(vmp_backing *b, removal *list);
+typedef size_t (*collect_fn)(vmp_backing *b, removal *list, size_t most);
 typedef bool (*commit_fn)(vmp_backing *b, const removal *list, size_t count);
 
-static bool remove_all(vmp_backing *b, collect_fn collect, commit_fn commit) {
+// remove_all removes up to *most mappings, and takes their number off it.
+static bool remove_all(vmp_backing *b, collect_fn collect, commit_fn commit, uint64_t *most, uint64_t *calls) {
   bool changed = false;
   for (;;) {
     removal list[REMOVAL_BATCH];
-    size_t count = collect(b, list);
+    size_t count = collect(b, list, *most < REMOVAL_BATCH ? (size_t)*most : REMOVAL_BATCH);
     if (count == 0) return changed;
+    *most -= count;
     callback_list callbacks;
     callbacks_copy(b, &callbacks);
     b->transits++;
     backing_unlock(b);
-    backing_unmap_batch(b, list, count, &callbacks);
+    *calls += backing_unmap_batch(b, list, count, &callbacks);
     backing_lock(b);
     b->transits--;
     bool some = commit(b, list, count);
@@ -171,12 +177,17 @@ static void poll_clock(vmp_backing *b) {
   backing_wake(b);
 }
 
-bool vmp_backing_poll(vmp_backing *b) {
+bool vmp_backing_poll_some(vmp_backing *b, uint64_t most, vmp_backing_calls *calls) {
   poll_clock(b);
-  bool changed = remove_all(b, collect_places, commit_places);
-  if (remove_all(b, collect_broken_chunks, commit_broken_chunks)) changed = true;
+  bool changed = remove_all(b, collect_places, commit_places, &most, &calls->unmap);
+  if (remove_all(b, collect_broken_chunks, commit_broken_chunks, &most, &calls->unmap)) changed = true;
   b->polled_places = b->retiring.count;
   return changed;
+}
+
+bool vmp_backing_poll(vmp_backing *b) {
+  vmp_backing_calls ignored = {0};
+  return vmp_backing_poll_some(b, UINT64_MAX, &ignored);
 }
 
 void backing_poll_if_crowded(vmp_backing *b) {

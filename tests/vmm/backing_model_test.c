@@ -86,7 +86,7 @@ static void try_claim(model *m, vtest_rng *rng) {
   c.offset = vtest_rng_below(rng, SLOTS * SLOT - c.bytes) / 512 * 512;
   if (m->num_claims == MAX_CLAIMS || overlaps(m, c.offset, c.bytes)) return;
   vmp_fence after = VMP_FENCE_NONE;
-  vmp_effort effort = (vmp_effort)vtest_rng_below(rng, 3);
+  vmp_effort effort = (vmp_effort)vtest_rng_below(rng, VMP_EFFORT_RESIZE + 1);
   vmp_status status =
       m->rig.ops.claim(m->rig.ops.self, m->rig.base + c.offset, c.bytes, m->indices[c.stream], effort, &after);
   if (status != VMP_OK) {

@@ -107,7 +107,7 @@ static void *claim_and_release(void *context) {
   for (uint64_t i = 0; i < w->rounds; i++) {
     uint64_t bytes = vtest_rng_range(&rng, 1, 24) * MIB;
     uint64_t offset = w->number * GIB + vtest_rng_below(&rng, GIB - bytes) / 512 * 512;
-    vmp_effort effort = (vmp_effort)vtest_rng_range(&rng, 1, 2);
+    vmp_effort effort = (vmp_effort)vtest_rng_range(&rng, VMP_EFFORT_TAKE, VMP_EFFORT_RESIZE);
     vmp_fence fence;
     lock(s);
     vmp_status status = s->rig.ops.claim(s->rig.ops.self, s->rig.base + offset, bytes, index, effort, &fence);
