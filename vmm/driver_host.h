@@ -84,6 +84,12 @@ bool vmp_driver_is_host(const vmp_driver *driver);
 int vmp_host_touch(vmp_driver *driver, int device, vmp_cu_stream stream, vmp_cu_ptr ptr, uint64_t bytes, bool write);
 void vmp_host_tolerate_bad_touches(vmp_driver *driver, bool tolerate);
 
+// vmp_host_check_order switches the option `check_order`: accesses (touches, copies, fills) of several streams to the
+// same bytes of a handle, one of them a write, are counted (`unordered`) and told as violations unless stream waits,
+// the legacy stream or what the host has waited for or asked put them in order. Switch it on before the first
+// operation: earlier ones are unknown. With more than 64 streams at a time the check ends for good.
+void vmp_host_check_order(vmp_driver *driver, bool check);
+
 // vmp_host_step runs up to `max_operations` queued operations that are ready (oldest first, or by seed in
 // seeded mode); returns how many ran. vmp_host_set_work changes the mode from here on.
 uint64_t vmp_host_step(vmp_driver *driver, uint64_t max_operations);

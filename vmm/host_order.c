@@ -49,6 +49,11 @@ static void join(uint64_t *into, const uint64_t *from) {
   }
 }
 
+// An event recorded before the check was switched on: what it covers is unknown, so it covers everything so far.
+static void join_all(const vmp_host *host, uint64_t *into) {
+  for (unsigned i = 0; i < VMP_HOST_ORDER_SLOTS; i++) into[i] = host->counters.operations_queued;
+}
+
 // The stream's slot, given at its first access or record. A slot is used again when its stream has gone; marks of the
 // old stream then count as the new one's, which hides conflicts and invents none.
 static uint32_t slot_of(vmp_host *host, vmp_host_stream *stream) {
@@ -106,11 +111,20 @@ void vmp_host_order_wait(vmp_host *host, vmp_host_stream *stream, const vmp_host
   uint32_t slot = slot_of(host, stream);
   if (slot == NO_SLOT) return;
   uint64_t *clock = begin_operation(host, stream, slot);
-  if (event->order != NULL) join(clock, event->order);
+  if (event->order != NULL) {
+    join(clock, event->order);
+  } else {
+    join_all(host, clock);
+  }
 }
 
 void vmp_host_order_seen_event(vmp_host *host, const vmp_host_event *event) {
-  if (host->options.check_order != 0 && event->recorded && event->order != NULL) join(host->order_host, event->order);
+  if (host->options.check_order == 0 || !event->recorded) return;
+  if (event->order != NULL) {
+    join(host->order_host, event->order);
+  } else {
+    join_all(host, host->order_host);
+  }
 }
 
 void vmp_host_order_seen_stream(vmp_host *host, vmp_host_stream *stream) {
@@ -281,6 +295,13 @@ void vmp_host_order_access(vmp_host *host, vmp_host_stream *stream, const vmp_ho
       }
     }
   }
+}
+
+void vmp_host_check_order(vmp_driver *driver, bool check) {
+  vmp_host *host = vmp_host_of(driver);
+  pthread_mutex_lock(&host->lock);
+  host->options.check_order = check ? 1 : 0;
+  pthread_mutex_unlock(&host->lock);
 }
 
 void vmp_host_order_forget(vmp_host_handle *handle) {

@@ -196,6 +196,32 @@ VTEST_F(HostOrder, StreamsComeAndGo, ordered) {
   VEXPECT_UINT_EQ(told(f), 1);
 }
 
+VTEST(HostOrder, SwitchedOnLate) {
+  host_rig rig = {NULL, NULL};
+  host_rig_open(&rig, NULL);
+  vmp_driver *d = rig.driver;
+  vmp_cu_ptr ptr = host_reserve(&rig, G);
+  (void)host_map(&rig, ptr, G);
+  vmp_cu_stream a = host_stream(&rig, FREE);
+  vmp_cu_stream b = host_stream(&rig, FREE);
+  vmp_cu_event early = host_event(&rig);
+  VEXPECT_CUDA(vmp_host_touch(d, 0, a, ptr, G, true));
+  VEXPECT_CUDA(vmp_host_touch(d, 0, b, ptr, G, true));
+  VEXPECT_UINT_EQ(host_counters(&rig).unordered, 0);  // off: not asked
+  VEXPECT_CUDA(vmp_drv_event_record(d, early, a));
+  vmp_host_check_order(d, true);
+  VEXPECT_CUDA(vmp_host_touch(d, 0, a, ptr, 64, true));
+  VEXPECT_CUDA(vmp_drv_stream_wait_event(d, b, early, 0));  // its record is unknown: it may cover anything
+  VEXPECT_CUDA(vmp_host_touch(d, 0, b, ptr, 64, true));
+  VEXPECT_UINT_EQ(host_counters(&rig).unordered, 0);
+  VEXPECT_CUDA(vmp_host_touch(d, 0, a, ptr, 64, true));
+  VEXPECT_UINT_EQ(host_counters(&rig).unordered, 1);
+  vmp_host_check_order(d, false);
+  VEXPECT_CUDA(vmp_host_touch(d, 0, b, ptr, 64, true));
+  VEXPECT_UINT_EQ(host_counters(&rig).unordered, 1);
+  host_rig_teardown(&rig);
+}
+
 // ---- against reachability in the graph of operations ----
 
 enum { OPS = 300, STREAMS = 3, CELLS = 8, CELL = 512 };
