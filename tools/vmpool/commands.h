@@ -14,6 +14,7 @@
 enum { EXIT_GOOD = 0, EXIT_BAD = 1, EXIT_USAGE = 2 };
 
 int cmd_replay(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_map(int argc, char **argv);
 int cmd_demo(int argc, char **argv);

@@ -1,0 +1,35 @@
+// mixture.h: a fixed number of live blocks of drawn sizes, of which a random one is replaced again and again. What
+// churn and scale have in common.
+#ifndef VMPOOL_TOOLS_BENCH_MIXTURE_H_
+#define VMPOOL_TOOLS_BENCH_MIXTURE_H_
+
+#include "tools/bench/latency.h"
+#include "tools/common/rng.h"
+
+// Sizes are drawn beforehand, so that drawing costs next to nothing in the loop.
+#define MIXTURE_SIZES 16384u
+
+typedef struct mixture {
+  bench_target target;  // first: a workload's state begins with it
+  void **blocks;
+  uint32_t *block_bytes;
+  uint64_t num_live, max_live;
+  rng victims;
+  uint64_t next_size;
+  uint32_t sizes[MIXTURE_SIZES];
+} mixture;
+
+// mixture_init makes room for `live` blocks, of sizes log-uniform from `low` to `high`, both below 2^32. The target has
+// been set. False when host memory runs out.
+bool mixture_init(mixture *m, uint64_t live, uint64_t low_bytes, uint64_t high_bytes, uint64_t seed);
+
+// mixture_grow allocates until `live` blocks are live; mixture_run replaces `pairs` of them, each by a free and an
+// allocation. False when a request is refused; what is live then stays known.
+bool mixture_grow(mixture *m, uint64_t live);
+bool mixture_run(mixture *m, uint64_t pairs);
+bool mixture_run_latency(mixture *m, latency *l, uint64_t pairs);
+
+// mixture_end frees all blocks and the bookkeeping; a zeroed mixture is fine.
+void mixture_end(mixture *m);
+
+#endif  // VMPOOL_TOOLS_BENCH_MIXTURE_H_
