@@ -27,7 +27,7 @@ typedef enum vmp_host_work {
 typedef enum vmp_host_level {
   VMP_HOST_STRICT = 0,  // every rule of table A; the uncertain ones at their strictest
   VMP_HOST_LINT = 1,    // as the real driver where known; strict-only rules are counted as lint, not refused
-  VMP_HOST_COMPAT = 2,  // the laxest behaviour that some source reports
+  VMP_HOST_COMPAT = 2,  // the laxest behaviour that some source reports, and the other code where one is named
 } vmp_host_level;
 
 #define VMP_HOST_MAX_DEVICES 16

@@ -162,8 +162,7 @@ static int check_create(vmp_host *host, const vmp_cu_handle *out_handle, size_t 
   if (prop->location.type != VMP_CU_LOCATION_DEVICE) return check_host_location(host, prop);
   int device = prop->location.id;
   if (!vmp_host_valid_device(host, device)) {
-    int bad = host->options.level == VMP_HOST_COMPAT ? VMP_CU_INVALID_DEVICE : VMP_CU_INVALID_VALUE;
-    return vmp_host_break(host, 20, bad, "cuMemCreate: device %d of %d", device, host->num_devices);
+    return vmp_host_break(host, 20, VMP_CU_INVALID_VALUE, "cuMemCreate: device %d of %d", device, host->num_devices);
   }
   if (!host->devices[device].vmm) {
     return vmp_host_break(host, 16, VMP_CU_NOT_SUPPORTED, "cuMemCreate: device %d does not support VMM", device);

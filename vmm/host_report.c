@@ -31,6 +31,33 @@ static void keep_sentence(vmp_host *host, int rule, const char *kind, const char
   host->num_sentences++;
 }
 
+// Level compat: where the sources name another code for a rule, it gives that one.
+static int code_at_level(const vmp_host *host, int rule, int code) {
+  static const struct {
+    int rule, strict, compat;
+  } others[] = {
+      {7, VMP_CU_CONTEXT_IS_DESTROYED, VMP_CU_INVALID_CONTEXT},
+      {11, VMP_CU_INVALID_VALUE, VMP_CU_OUT_OF_MEMORY},
+      {12, VMP_CU_INVALID_VALUE, VMP_CU_OUT_OF_MEMORY},
+      {13, VMP_CU_INVALID_VALUE, VMP_CU_OUT_OF_MEMORY},
+      {20, VMP_CU_INVALID_VALUE, VMP_CU_INVALID_DEVICE},
+      {21, VMP_CU_INVALID_VALUE, VMP_CU_NOT_SUPPORTED},
+      {22, VMP_CU_NOT_SUPPORTED, VMP_CU_INVALID_VALUE},
+      {27, VMP_CU_INVALID_VALUE, VMP_CU_NOT_SUPPORTED},
+      {38, VMP_CU_INVALID_DEVICE, VMP_CU_INVALID_VALUE},
+      {39, VMP_CU_INVALID_DEVICE, VMP_CU_PEER_ACCESS_UNSUPPORTED},
+      {40, VMP_CU_INVALID_VALUE, VMP_CU_NOT_SUPPORTED},
+      {47, VMP_CU_INVALID_VALUE, VMP_CU_UNKNOWN},
+      {48, VMP_CU_NOT_PERMITTED, VMP_CU_NOT_SUPPORTED},
+      {50, VMP_CU_INVALID_HANDLE, VMP_CU_INVALID_VALUE},
+  };
+  if (host->options.level != VMP_HOST_COMPAT) return code;
+  for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    if (others[i].rule == rule && others[i].strict == code) return others[i].compat;
+  }
+  return code;
+}
+
 int vmp_host_break(vmp_host *host, int rule, int code, const char *format, ...) {
   va_list args;
   va_start(args, format);
@@ -38,7 +65,7 @@ int vmp_host_break(vmp_host *host, int rule, int code, const char *format, ...) 
   va_end(args);
   host->counters.violations++;
   if (host->options.abort_on_violation != 0) abort();
-  return code;
+  return code_at_level(host, rule, code);
 }
 
 void vmp_host_remark(vmp_host *host, int rule, const char *format, ...) {

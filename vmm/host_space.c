@@ -124,17 +124,18 @@ void vmp_host_unmap_one(vmp_host *host, vmp_host_mapping *mapping) {
   vmp_host_drop_handle(host, handle);
 }
 
+// Removes a mapping and the CPU's view of it.
+static void remove_mapping(vmp_host *host, vmp_host_mapping *mapping) {
+  if (mapping->in_flight != 0) vmp_host_work_under(host, mapping, -1, false, "unmapped");
+  if (host->options.mode == VMP_HOST_EXPOSED) vmp_host_expose_unmap(host, mapping->base, mapping->bytes);
+  vmp_host_unmap_one(host, mapping);
+}
+
 void vmp_host_unmap_all(vmp_host *host, vmp_host_reservation *reservation) {
   uint64_t address = reservation->base;
   uint64_t end = reservation->base + reservation->bytes;
   vmp_host_mapping *mapping;
-  while ((mapping = vmp_host_next_mapping(host, reservation, &address, end)) != NULL) {
-    if (mapping->in_flight != 0) vmp_host_work_under(host, mapping, -1, false, "unmapped");
-    if (host->options.mode == VMP_HOST_EXPOSED) vmp_host_expose_unmap(host, mapping->base, mapping->bytes);
-    address = mapping->base + mapping->bytes;
-    vmp_host_unmap_one(host, mapping);
-    if (address == end) break;
-  }
+  while ((mapping = vmp_host_next_mapping(host, reservation, &address, end)) != NULL) remove_mapping(host, mapping);
 }
 
 // ---- map ----
@@ -144,7 +145,7 @@ static int no_vmm(vmp_host *host) {
 }
 
 static int check_map_arguments(vmp_host *host, vmp_cu_ptr ptr, size_t bytes, size_t offset, unsigned long long flags,
-                               const vmp_host_handle *handle) {
+                               uint64_t value, const vmp_host_handle *handle) {
   unsigned long long at = ptr;
   if (ptr == 0 || bytes == 0 || flags != 0) {
     return vmp_host_break(host, 28, VMP_CU_INVALID_VALUE,
@@ -155,7 +156,9 @@ static int check_map_arguments(vmp_host *host, vmp_cu_ptr ptr, size_t bytes, siz
     return vmp_host_break(host, 27, VMP_CU_INVALID_VALUE, "cuMemMap: offset is %zu; it must be 0", offset);
   }
   if (handle == NULL) {
-    return vmp_host_break(host, 32, VMP_CU_INVALID_VALUE, "cuMemMap: the handle is unknown or released");
+    bool other = value != 0 && host->options.level == VMP_HOST_COMPAT;  // sources agree on handle 0 only
+    return vmp_host_break(host, 32, other ? VMP_CU_INVALID_HANDLE : VMP_CU_INVALID_VALUE,
+                          "cuMemMap: the handle %#llx is unknown or released", (unsigned long long)value);
   }
   uint64_t granule = host->devices[handle->device].granule_bytes;
   if (ptr % granule != 0 || bytes % granule != 0) {
@@ -181,14 +184,25 @@ static int check_map_place(vmp_host *host, vmp_cu_ptr ptr, size_t bytes, vmp_hos
     return vmp_host_break(host, 30, VMP_CU_INVALID_VALUE, "cuMemMap: %#llx + %zu is not inside one reservation", at,
                           bytes);
   }
-  uint64_t address = ptr;
-  const vmp_host_mapping *old = vmp_host_next_mapping(host, reservation, &address, ptr + bytes);
-  if (old != NULL) {
-    return vmp_host_break(host, 31, VMP_CU_INVALID_VALUE, "cuMemMap: %#llx + %zu meets the mapping at %#llx", at, bytes,
-                          (unsigned long long)old->base);
+  for (uint64_t address = ptr; address < ptr + bytes;) {
+    const vmp_host_mapping *old = vmp_host_next_mapping(host, reservation, &address, ptr + bytes);
+    if (old == NULL) break;
+    bool whole = old->base == address && old->bytes <= ptr + bytes - address;
+    int code =
+        vmp_host_refuse(host, whole ? VMP_HOST_COMPAT : VMP_HOST_COMPAT + 1, 31, VMP_CU_INVALID_VALUE,
+                        "cuMemMap: %#llx + %zu meets the mapping at %#llx", at, bytes, (unsigned long long)old->base);
+    if (code != 0) return code;
+    address += old->bytes;
   }
   *out_reservation = reservation;
   return 0;
+}
+
+// Level compat: one source says that a map replaces what was mapped there.
+static void replace_mappings(vmp_host *host, vmp_host_reservation *reservation, vmp_cu_ptr ptr, size_t bytes) {
+  uint64_t address = ptr;
+  vmp_host_mapping *old;
+  while ((old = vmp_host_next_mapping(host, reservation, &address, ptr + bytes)) != NULL) remove_mapping(host, old);
 }
 
 int vmp_host_op_mem_map(vmp_driver *driver, vmp_cu_ptr ptr, size_t bytes, size_t offset, vmp_cu_handle handle_value,
@@ -200,9 +214,10 @@ int vmp_host_op_mem_map(vmp_driver *driver, vmp_cu_ptr ptr, size_t bytes, size_t
   vmp_host_handle *handle = vmp_host_find_handle(host, handle_value);
   vmp_host_reservation *reservation = NULL;
   vmp_host_mapping *mapping = NULL;
-  code = check_map_arguments(host, ptr, bytes, offset, flags, handle);
+  code = check_map_arguments(host, ptr, bytes, offset, flags, handle_value, handle);
   if (code == 0) code = check_map_place(host, ptr, bytes, &reservation);
   if (code == 0) {
+    replace_mappings(host, reservation, ptr, bytes);
     code = vmp_host_map_whole(host, reservation, ptr, bytes, vmp_host_handle_index(host, handle), &mapping);
   }
   return vmp_host_leave(host, code);

@@ -308,3 +308,60 @@ VTEST(HostRule, 43_AFreshMappingGrantsNothing) {
   VEXPECT_UINT_EQ(rights_at(&rig, 1, ptr), VMP_CU_ACCESS_NONE);
   host_rig_teardown(&rig);
 }
+
+// ---- level compat ----
+
+VTEST(HostRule, 31_CompatReplacesWholeMappings) {
+  for (int mode = VMP_HOST_LEDGER; mode <= VMP_HOST_EXPOSED; mode++) {
+    vmp_host_options options = VMP_HOST_OPTIONS_INIT;
+    options.level = VMP_HOST_COMPAT;
+    options.mode = (vmp_host_mode)mode;
+    host_rig rig = {NULL, NULL};
+    host_rig_open(&rig, &options);
+    vmp_cu_ptr ptr = host_reserve(&rig, 8 * G);
+    vmp_cu_handle first = host_map(&rig, ptr + G, G);
+    vmp_cu_handle second = host_map(&rig, ptr + 3 * G, 2 * G);
+    VASSERT_CUDA(vmp_drv_mem_release(rig.driver, first));
+    vmp_cu_handle four = host_create(&rig, 0, 4 * G);
+    VEXPECT_RULE(&rig, 31, VMP_CU_INVALID_VALUE, vmp_drv_mem_map(rig.driver, ptr, 4 * G, 0, four, 0));  // cuts one
+    VEXPECT_UINT_EQ(host_census(&rig).mappings, 2);
+    VEXPECT_CUDA(vmp_drv_mem_map(rig.driver, ptr + G, 4 * G, 0, four, 0));
+    VEXPECT_UINT_EQ(host_census(&rig).mappings, 1);
+    VEXPECT_UINT_EQ(host_census(&rig).handles, 2);  // the first died with its last mapping
+    VEXPECT_UINT_EQ(rights_at(&rig, 0, ptr + G), VMP_CU_ACCESS_NONE);
+    VEXPECT_CUDA(vmp_drv_mem_map(rig.driver, ptr + 6 * G, 2 * G, 0, second, 0));
+    VASSERT_CUDA(vmp_drv_mem_map(rig.driver, ptr + 6 * G, 2 * G, 0, second, 0));  // itself over itself
+    VEXPECT_UINT_EQ(host_census(&rig).mappings, 2);
+    host_expect_consistent(&rig);
+    host_rig_teardown(&rig);
+  }
+}
+
+VTEST(HostLevels, CompatGivesTheOtherCodeOfTheTable) {
+  vmp_host_options options = VMP_HOST_OPTIONS_INIT;
+  options.level = VMP_HOST_COMPAT;
+  options.num_devices = 2;
+  options.devices[1].no_peers = 1;
+  host_rig rig = {NULL, NULL};
+  host_rig_open(&rig, &options);
+  vmp_driver *d = rig.driver;
+  vmp_cu_ptr ptr = host_reserve(&rig, 4 * G);
+  vmp_cu_handle handle = host_map(&rig, ptr, G);
+  vmp_cu_ptr out = 0;
+  VEXPECT_RULE(&rig, 11, VMP_CU_OUT_OF_MEMORY, vmp_drv_mem_address_reserve(d, &out, 0, 0, 0, 0));
+  VEXPECT_RULE(&rig, 12, VMP_CU_OUT_OF_MEMORY, vmp_drv_mem_address_reserve(d, &out, G + 1, 0, 0, 0));
+  VEXPECT_RULE(&rig, 13, VMP_CU_OUT_OF_MEMORY, vmp_drv_mem_address_reserve(d, &out, G, 3 * G, 0, 0));
+  VEXPECT_RULE(&rig, 27, VMP_CU_NOT_SUPPORTED, vmp_drv_mem_map(d, ptr + G, G, G, handle, 0));
+  VEXPECT_RULE(&rig, 32, VMP_CU_INVALID_HANDLE, vmp_drv_mem_map(d, ptr + G, G, 0, handle + 7, 0));
+  VEXPECT_RULE(&rig, 32, VMP_CU_INVALID_VALUE, vmp_drv_mem_map(d, ptr + G, G, 0, 0, 0));
+  vmp_cu_access_desc desc = host_grant(7, 3);
+  VEXPECT_RULE(&rig, 38, VMP_CU_INVALID_VALUE, vmp_drv_mem_set_access(d, ptr, G, &desc, 1));
+  desc = host_grant(1, 3);
+  VEXPECT_RULE(&rig, 39, VMP_CU_PEER_ACCESS_UNSUPPORTED, vmp_drv_mem_set_access(d, ptr, G, &desc, 1));
+  desc.location.type = VMP_CU_LOCATION_HOST;
+  VEXPECT_RULE(&rig, 40, VMP_CU_NOT_SUPPORTED, vmp_drv_mem_set_access(d, ptr, G, &desc, 1));
+  VEXPECT_RULE(&rig, 47, VMP_CU_UNKNOWN, vmp_drv_mem_import(d, &handle, NULL, VMP_CU_HANDLE_POSIX_FD));
+  VEXPECT_RULE(&rig, 50, VMP_CU_INVALID_VALUE, vmp_drv_event_query(d, NULL));
+  VEXPECT_RULE(&rig, 33, VMP_CU_INVALID_VALUE, vmp_drv_mem_unmap(d, ptr, 2 * G));  // one code everywhere
+  host_rig_teardown(&rig);
+}
