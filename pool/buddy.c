@@ -168,6 +168,13 @@ static vmp_status take_place(vmp_buddy *buddy, const vmp_request *request, const
   return VMP_OK;
 }
 
+// is_worth_a_fresh_place: chunk sizes didn't fit the best place; or, in the last resort, that place pins a parked chunk
+// of which the block would use only a part, and what is left without it is too little.
+static bool is_worth_a_fresh_place(vmp_status status, vmp_effort effort) {
+  if (status == VMP_ERROR_FRAGMENTED) return effort > VMP_EFFORT_MAPPED;
+  return effort == VMP_EFFORT_RESIZE && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT);
+}
+
 static vmp_status take_fresh_place(vmp_buddy *buddy, const vmp_request *request, const demand *d, uint64_t failed_slot,
                                    vmp_placed *out_placed) {
   vmp_buddy_place place;
@@ -204,8 +211,9 @@ vmp_status vmp_buddy_alloc(vmp_buddy *buddy, const vmp_request *request, vmp_pla
                     (unsigned long long)request->bytes);
   }
   status = take_place(buddy, request, &d, &place, out_placed);
-  if (status != VMP_ERROR_FRAGMENTED || request->effort == VMP_EFFORT_MAPPED) return status;
-  return take_fresh_place(buddy, request, &d, place.slot, out_placed);
+  if (!is_worth_a_fresh_place(status, request->effort)) return status;
+  vmp_status fresh = take_fresh_place(buddy, request, &d, place.slot, out_placed);
+  return fresh == VMP_ERROR_FRAGMENTED ? status : fresh;
 }
 
 void vmp_buddy_free(vmp_buddy *buddy, uint64_t offset, vmp_fence fence) {

@@ -109,6 +109,13 @@ static vmp_status take_place(vmp_mid *mid, const vmp_request *request, void *own
   return VMP_OK;
 }
 
+// is_worth_a_fresh_place: chunk sizes didn't fit the best place; or, in the last resort, that place pins a parked chunk
+// of which the block would use only a part, and what is left without it is too little.
+static bool is_worth_a_fresh_place(vmp_status status, vmp_effort effort) {
+  if (status == VMP_ERROR_FRAGMENTED) return effort > VMP_EFFORT_MAPPED;
+  return effort == VMP_EFFORT_RESIZE && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT);
+}
+
 // take_fresh_place is for a block whose best place failed because of chunk sizes. MAY UNLOCK.
 static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, void *owner, uint64_t failed_offset,
                                    vmp_placed *out_placed) {
@@ -143,8 +150,9 @@ vmp_status vmp_mid_alloc(vmp_mid *mid, const vmp_request *request, void *owner, 
     if (status != VMP_OK) return status;
   }
   status = take_place(mid, request, owner, &place, out_placed);
-  if (status != VMP_ERROR_FRAGMENTED || request->effort == VMP_EFFORT_MAPPED) return status;
-  return take_fresh_place(mid, request, owner, place.offset, out_placed);
+  if (!is_worth_a_fresh_place(status, request->effort)) return status;
+  vmp_status fresh = take_fresh_place(mid, request, owner, place.offset, out_placed);
+  return fresh == VMP_ERROR_FRAGMENTED ? status : fresh;
 }
 
 // ---- free and find ----

@@ -44,7 +44,8 @@ static search start(vmp_mid *mid, const vmp_request *request) {
 
 // ends_of: the lowest and highest aligned place for the request in [from, to). False when there is none.
 static bool ends_of(const search *s, uint64_t from, uint64_t to, uint64_t *out_low, uint64_t *out_high) {
-  if (to - from < s->bytes || !vmp_align_up(from, s->alignment, out_low)) return false;
+  // `from` may have been aligned up past `to`.
+  if (to < from || to - from < s->bytes || !vmp_align_up(from, s->alignment, out_low)) return false;
   *out_high = vmp_align_down(to - s->bytes, s->alignment);
   return *out_low <= *out_high;
 }
