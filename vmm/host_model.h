@@ -4,9 +4,9 @@
 // comment says otherwise.
 //
 //     host_driver.c   open, close, the table, what happens before and after each call, faults, delays
-//     host_context.c  cuInit, devices, attributes, contexts, peers, error texts
+//     host_device.c   cuInit, error texts, devices, attributes     host_context.c  contexts, peers
 //     host_address.c  address space: reservations, sorted by base
-//     host_space.c    mappings: the index by slot, map, unmap, rights
+//     host_space.c    mappings: the index by slot, map, unmap     host_access.c   rights
 //     host_expose.c   exposed mode: what the CPU sees of a mapping
 //     host_memory.c   handles: physical memory, budgets     host_share.c  export and import
 //     host_data.c     the memfd: bytes, poison              host_alloc.c  cuMemAlloc, pinned host memory
@@ -351,12 +351,16 @@ vmp_status vmp_host_cost_load(vmp_host_cost *cost, const char *path);
 void vmp_host_cost_defaults(vmp_host_cost *cost);
 static inline void vmp_host_charge(vmp_host *host, uint64_t ns) { host->clock_ns += ns; }
 
+// ---- host_device.c ----
+bool vmp_host_valid_device(const vmp_host *host, int device);
+bool vmp_host_can_reach(const vmp_host *host, int device, int resident);
+// vmp_host_check_device answers for a null out-pointer (1) or a device that isn't there (101).
+int vmp_host_check_device(vmp_host *host, int rule, int device, const void *out);
+
 // ---- host_context.c ----
 // vmp_host_current finds the calling thread's context and says whether it can be used: 0, 201, 709 or the
 // sticky code.
 int vmp_host_current(vmp_host *host, struct CUctx_st **out_context);
-bool vmp_host_valid_device(const vmp_host *host, int device);
-bool vmp_host_can_reach(const vmp_host *host, int device, int resident);
 
 // ---- host_address.c ----
 vmp_host_reservation *vmp_host_find_reservation(vmp_host *host, uint64_t address);
@@ -383,6 +387,12 @@ void vmp_host_unmap_one(vmp_host *host, vmp_host_mapping *mapping);
 // where its part of the range begins, or returns NULL.
 vmp_host_mapping *vmp_host_next_mapping(vmp_host *host, const vmp_host_reservation *reservation, uint64_t *address,
                                         uint64_t end);
+
+// vmp_host_check_run answers whether [ptr, ptr + bytes) is a run of whole mappings without a gap, and counts them.
+int vmp_host_check_run(vmp_host *host, int rule, vmp_cu_ptr ptr, size_t bytes, vmp_host_reservation **out_reservation,
+                       uint64_t *out_count);
+// vmp_host_no_vmm answers for a VMM call where no device supports VMM.
+int vmp_host_no_vmm(vmp_host *host);
 
 // ---- host_expose.c ----
 bool vmp_host_expose_map(vmp_host *host, const vmp_host_mapping *mapping);
