@@ -10,6 +10,13 @@ static uint64_t virtual_ns(void *context) {
 
 probe_clock probe_host_clock(vmp_driver *driver) { return (probe_clock){virtual_ns, driver}; }
 
+probe_settings probe_few(probe_clock clock) {
+  probe_settings settings = PROBE_SETTINGS_HOST;
+  settings.repeat = 5;
+  settings.clock = clock;
+  return settings;
+}
+
 void probe_on_host(probe_rig *rig, const vmp_host_options *options) {
   vmp_driver *driver = NULL;
   tool_error error = {{0}};

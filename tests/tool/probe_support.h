@@ -3,11 +3,14 @@
 #define VMPOOL_TESTS_TOOL_PROBE_SUPPORT_H_
 
 #include "tests/support/vtest.h"
-#include "tools/probe/rig.h"
+#include "tools/probe/settings.h"
 #include "vmm/driver_host.h"
 
 // probe_host_clock: the virtual clock of a host driver, as a probe's clock. The driver must outlive it.
 probe_clock probe_host_clock(vmp_driver *driver);
+
+// probe_few: the host driver's settings with few repetitions.
+probe_settings probe_few(probe_clock clock);
 
 // probe_on_host opens and initialises a host driver (options NULL: defaults) and a rig on its device 0 that reads the
 // virtual clock.

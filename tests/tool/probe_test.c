@@ -1,7 +1,8 @@
-// The probe on the host driver, whose answers and whose virtual clock are known: figures, cost tables, the questions,
-// what is done in processes of their own, what is written.
+// The probe on the host driver, whose answers are known: the questions, what is done in processes of their own, what is
+// written.
 #include "tools/probe/probe.h"
 
+#include <dlfcn.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,234 +14,7 @@
 #include "tests/tool/probe_support.h"
 #include "tools/probe/child.h"
 #include "tools/probe/cost.h"
-#include "tools/probe/figures.h"
 #include "tools/probe/report.h"
-
-#define MIB (UINT64_C(1) << 20)
-#define GIB (UINT64_C(1) << 30)
-
-static probe_settings small_settings(probe_clock clock) {
-  probe_settings settings = PROBE_SETTINGS_HOST;
-  settings.repeat = 5;
-  settings.clock = clock;
-  return settings;
-}
-
-// ---- arithmetic, by hand ----
-
-VTEST(ProbeFigures, Spread) {
-  double samples[] = {7, 1, 10, 3, 5, 9, 2, 8, 4, 6};
-  const probe_spread s = probe_spread_of(samples, 10);
-  VEXPECT_UINT_EQ(s.samples, 10);
-  VEXPECT_NEAR(s.min_us, 1, 0);
-  VEXPECT_NEAR(s.p10_us, 1, 0);  // one of ten
-  VEXPECT_NEAR(s.median_us, 5.5, 0);
-  VEXPECT_NEAR(s.p90_us, 9, 0);  // nine of ten
-  VEXPECT_NEAR(s.max_us, 10, 0);
-  double eleven[] = {11, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-  const probe_spread odd = probe_spread_of(eleven, 11);
-  VEXPECT_NEAR(odd.p10_us, 2, 0);  // one of eleven is less than a tenth
-  VEXPECT_NEAR(odd.median_us, 6, 0);
-  VEXPECT_NEAR(odd.p90_us, 10, 0);
-  double one[] = {42};
-  const probe_spread single = probe_spread_of(one, 1);
-  VEXPECT_NEAR(single.p10_us, 42, 0);
-  VEXPECT_NEAR(single.median_us, 42, 0);
-  VEXPECT_NEAR(single.p90_us, 42, 0);
-  VEXPECT_UINT_EQ(probe_spread_of(one, 0).samples, 0);
-}
-
-typedef struct line {
-  const char *name;
-  double x[3], y[3];
-  size_t count;
-  bool known;
-  double fixed, share, residual;
-} line;
-
-static const line lines[] = {
-    {"exact", {1, 8, 64}, {35, 245, 1925}, 3, true, 5, 30, 0},
-    // Means 1 and 8/3; slope (0*1 + 1*3 + 2*4 - 3 * 1 * 8/3) / (5 - 3) = 3/2.
-    {"scattered", {0, 1, 2}, {1, 3, 4}, 3, true, 7.0 / 6, 1.5, 1.0 / 3},
-    // Falling: the best line that doesn't is flat (squared errors 2, against 9.8 through the origin).
-    {"falling", {1, 2}, {5, 3}, 2, true, 4, 0, 1},
-    // The best line would begin at -3; through the origin 6/5 (1.8), flat 1.5 (4.5).
-    {"below_zero", {1, 2}, {0, 3}, 2, true, 0, 1.2, 1.2},
-    {"one_size", {8, 8}, {5, 3}, 2, false, 0, 0, 0},
-    {"nothing", {0}, {0}, 0, false, 0, 0, 0},
-};
-static const char *line_name(const line *p) { return p->name; }
-
-VTEST_P(ProbeFigures, Line, line, lines, line_name) {
-  const probe_fit fit = probe_fit_line(p->x, p->y, p->count);
-  VEXPECT_INT_EQ(fit.known, p->known);
-  VEXPECT_NEAR(fit.fixed, p->fixed, 1e-9);
-  VEXPECT_NEAR(fit.share, p->share, 1e-9);
-  VEXPECT_NEAR(fit.residual, p->residual, 1e-9);
-}
-
-// ---- cost tables ----
-
-// Odd figures, each used once. What a call costs on the virtual clock is what the probe has to find.
-static const char table[] =
-    "mem_address_reserve 11.007\nmem_create 31.5\ncreate_per_mib 0.25\nmem_map 1.625\nmem_set_access 5.125\n"
-    "set_access_per_mapping 29.75\nmem_unmap 2.375\nunmap_per_mapping 19.125\nmem_release 21.5\n"
-    "mem_address_free 1.001\naddress_free_per_gib 0.625\nmem_get_info 6.25\nevent_record 1.75\nevent_query 0.875\n"
-    "stream_wait_event 1.375\n";
-
-static void write_text(const char *path, const char *text) {
-  FILE *file = fopen(path, "w");
-  VASSERT_NOT_NULL(file);
-  fputs(text, file);
-  VASSERT_INT_EQ(fclose(file), 0);
-}
-
-// Measures a fresh driver with the table in `path`; writes the table it finds to `out_path`, where that is not NULL.
-static void measure_table(const char *path, const char *out_path, probe_cost_line out_lines[PROBE_COST_LINES]) {
-  vmp_host_options options = VMP_HOST_OPTIONS_INIT;
-  options.cost_file = path;
-  probe_rig rig;
-  probe_on_host(&rig, &options);
-  VASSERT_NO_FAILURE();
-  const probe_settings settings = small_settings(rig.clock);
-  static probe_latency latency;
-  static probe_facts facts;
-  memset(&latency, 0, sizeof(latency));
-  probe_measure(&rig, &settings, &latency);
-  probe_cost_of(&latency, out_lines);
-  probe_facts_read(&rig, &settings, &facts);
-  if (out_path != NULL) {
-    FILE *file = fopen(out_path, "w");
-    if (file == NULL) VADD_FAILURE("%s can't be written", out_path);
-    if (file != NULL) probe_cost_write(file, &facts, 0, &latency);
-    if (file != NULL) VEXPECT_INT_EQ(fclose(file), 0);
-  }
-  probe_off_host(&rig);
-}
-
-VTEST(ProbeCost, TheTableThatIsWrittenIsTheOneThatWasMeasured) {
-  char given[600], written[600];
-  snprintf(given, sizeof(given), "%s/probe-given.cost", vtest_temp_dir());
-  snprintf(written, sizeof(written), "%s/probe-written.cost", vtest_temp_dir());
-  write_text(given, table);
-  probe_cost_line first[PROBE_COST_LINES], second[PROBE_COST_LINES];
-  measure_table(given, written, first);
-  VASSERT_NO_FAILURE();
-  measure_table(written, NULL, second);
-  VASSERT_NO_FAILURE();
-  for (size_t i = 0; i < PROBE_COST_LINES; i++) {
-    VTRACE("%s", first[i].name);
-    const char *row = strstr(table, first[i].name);
-    VASSERT_NOT_NULL(row);
-    const double expected = strtod(row + strlen(first[i].name), NULL);
-    VEXPECT_TRUE(first[i].known);
-    VEXPECT_NEAR(first[i].us, expected, 1e-6);
-    VEXPECT_TRUE(second[i].known);
-    VEXPECT_NEAR(second[i].us, expected, 1e-6);
-  }
-  unlink(given);
-  unlink(written);
-}
-
-VTEST(ProbeCost, WhatWasNotMeasuredHasNoLine) {
-  static probe_latency latency;
-  static probe_facts facts;
-  latency.figures[0] =
-      (probe_figure){.call = VMP_CALL_mem_create, .bytes = 2 * MIB, .spread = {5, 40, 31, 32, 33, 34, 35}};
-  latency.figures[1] = (probe_figure){.call = VMP_CALL_mem_set_access,
-                                      .bytes = 2 * MIB,
-                                      .mappings = 1,
-                                      .is_run = true,
-                                      .spread = {5, 0, 9, 9, 9, 9, 9}};
-  latency.num_figures = 2;
-  facts.is_host = true;
-  snprintf(facts.devices[0].name, sizeof(facts.devices[0].name), "test device");
-  char *text = NULL;
-  size_t bytes = 0;
-  FILE *out = open_memstream(&text, &bytes);
-  VASSERT_NOT_NULL(out);
-  probe_cost_write(out, &facts, 0, &latency);
-  fclose(out);
-  VEXPECT_STR_CONTAINS(text, "\nmem_create               33.000\n");  // the median; one size is no line
-  VEXPECT_STR_CONTAINS(text, "\ncreate_per_mib           0.000\n");
-  // One run tells nothing of what a mapping costs.
-  VEXPECT_STR_CONTAINS(text, "\n# mem_set_access was not measured; its default holds\n");
-  VEXPECT_STR_CONTAINS(text, "\n# set_access_per_mapping was not measured; its default holds\n");
-  VEXPECT_STR_CONTAINS(text, "NOT A GPU'S");
-  free(text);
-}
-
-// ---- figures ----
-
-VTEST(ProbeLatency, SmallDevicesAreMeasuredAsFarAsTheyGo) {
-  vmp_host_options options = VMP_HOST_OPTIONS_INIT;
-  options.devices[0] = (vmp_host_device){.memory_bytes = 40 * MIB, .granule_bytes = 2 * MIB};
-  options.num_devices = 1;
-  options.max_reserve_bytes = 2 * GIB;
-  probe_rig rig;
-  probe_on_host(&rig, &options);
-  VASSERT_NO_FAILURE();
-  const probe_settings settings = small_settings(rig.clock);
-  static probe_latency latency;
-  memset(&latency, 0, sizeof(latency));
-  probe_measure(&rig, &settings, &latency);
-  uint64_t largest_chunk = 0;
-  bool long_run = false, long_range = false;
-  for (size_t i = 0; i < latency.num_figures; i++) {
-    const probe_figure *f = &latency.figures[i];
-    VEXPECT_FALSE(f->failed);
-    if (f->call == VMP_CALL_mem_create && f->bytes > largest_chunk) largest_chunk = f->bytes;
-    if (f->call == VMP_CALL_mem_set_access && f->mappings == 64) {
-      long_run = true;
-      VEXPECT_UINT_EQ(f->spread.samples, 0);
-      VEXPECT_STR_EQ(f->why, "cuMemCreate gave 2 OUT_OF_MEMORY");
-    }
-    if (f->call == VMP_CALL_mem_address_reserve && f->bytes == 64 * GIB) {
-      long_range = true;
-      VEXPECT_STR_EQ(f->why, "cuMemAddressReserve gave 2 OUT_OF_MEMORY");
-    }
-  }
-  VEXPECT_UINT_EQ(largest_chunk, 8 * MIB);  // 32 MiB are more than half of the device
-  VEXPECT_TRUE(long_run);
-  VEXPECT_TRUE(long_range);
-  VEXPECT_NEAR(latency.set_access.fixed, 5, 1e-6);  // the host driver's defaults, from runs of 1 and 8
-  VEXPECT_NEAR(latency.set_access.share, 30, 1e-6);
-  probe_off_host(&rig);
-}
-
-VTEST(ProbeFacts, DevicesDiffer) {
-  vmp_host_options options = VMP_HOST_OPTIONS_INIT;
-  options.num_devices = 3;
-  options.devices[0] = (vmp_host_device){.memory_bytes = 4 * GIB, .granule_bytes = 64 << 10, .unreachable = 4};
-  options.devices[1] = (vmp_host_device){.memory_bytes = 8 * GIB, .granule_bytes = 2 * MIB, .no_posix_fd = 1};
-  options.devices[2] = (vmp_host_device){.memory_bytes = 2 * GIB, .no_vmm = 1};
-  options.max_reserve_bytes = 96 * GIB;
-  probe_rig rig;
-  probe_on_host(&rig, &options);
-  VASSERT_NO_FAILURE();
-  const probe_settings settings = small_settings(rig.clock);
-  static probe_facts facts;
-  probe_facts_read(&rig, &settings, &facts);
-  VEXPECT_TRUE(facts.is_host);
-  VEXPECT_INT_EQ(facts.num_devices, 3);
-  VEXPECT_UINT_EQ(facts.failures, 0);
-  VEXPECT_STR_EQ(facts.devices[1].name, "vmpool host device 1");
-  VEXPECT_UINT_EQ(facts.devices[0].granularity_minimum.value, 64 << 10);
-  VEXPECT_UINT_EQ(facts.devices[1].granularity_recommended.value, 2 * MIB);
-  VEXPECT_INT_EQ(facts.devices[2].granularity_minimum.code, VMP_CU_NOT_SUPPORTED);
-  VEXPECT_UINT_EQ(facts.devices[2].total_bytes.value, 2 * GIB);
-  VEXPECT_UINT_EQ(facts.devices[0].peers, 2);  // device 1 alone
-  VEXPECT_UINT_EQ(facts.devices[1].peers, 5);
-  VEXPECT_INT_EQ(facts.devices[0].handle_codes[1], VMP_CU_SUCCESS);
-  VEXPECT_INT_EQ(facts.devices[1].handle_codes[1], VMP_CU_NOT_SUPPORTED);
-  VEXPECT_INT_EQ(facts.devices[0].handle_codes[2], VMP_CU_NOT_SUPPORTED);
-  VEXPECT_UINT_EQ(facts.free_bytes.value, 4 * GIB);
-  VEXPECT_UINT_EQ(facts.largest_bytes, 96 * GIB);
-  VEXPECT_UINT_GT(facts.refused_bytes, 96 * GIB);
-  VEXPECT_UINT_LE(facts.refused_bytes, 96 * GIB + 96 * GIB / 64);
-  VEXPECT_INT_EQ(facts.refused_code, VMP_CU_OUT_OF_MEMORY);
-  probe_off_host(&rig);
-}
 
 // ---- the questions ----
 
@@ -268,7 +42,7 @@ static const expected answers[] = {
     {"partial_map", 5,
      .answer = "the front: refused with 1 INVALID_VALUE; the back, at an offset: refused with 1 INVALID_VALUE"},
     {"partial_map_compat", 5, .level = VMP_HOST_COMPAT,
-     .answer = "the front: accepted; the back, at an offset: refused with 1 INVALID_VALUE",
+     .answer = "the front: accepted; the back, at an offset: refused with 801 NOT_SUPPORTED",
      .evidence = "unmap of the front: 0"},
     {"hole_unmap", 6, .answer = "refused with 1 INVALID_VALUE, nothing was unmapped"},
     {"codes", 7, .answer = "11: 1; 12: 1, 1; 13: 1; 20: 1, 1; 38: 101; 39: no such pair here"},
@@ -277,7 +51,7 @@ static const expected answers[] = {
     {"codes_lint", 7, .level = VMP_HOST_LINT,
      .answer = "11: 1; 12: 1, 0; 13: 1; 20: 1, 1; 38: 101; 39: no such pair here"},
     {"codes_compat", 7, .level = VMP_HOST_COMPAT,
-     .answer = "11: 1; 12: 1, 0; 13: 1; 20: 101, 101; 38: 101; 39: no such pair here"},
+     .answer = "11: 2; 12: 2, 0; 13: 2; 20: 101, 101; 38: 1; 39: no such pair here"},
     {"after_700", 8, .answer = "after 700 ILLEGAL_ADDRESS: all 9 work",
      .evidence = "cuMemGetInfo, which needs the context, gives 700"},
     {"after_700_early", 8, .work = VMP_HOST_WORK_EARLY, .state = PROBE_NOT_HERE,
@@ -312,7 +86,7 @@ VTEST_P(ProbeQuestions, HostDriver, expected, answers, expected_name) {
   probe_rig rig;
   probe_on_host(&rig, &options);
   VASSERT_NO_FAILURE();
-  const probe_settings settings = small_settings(rig.clock);
+  const probe_settings settings = probe_few(rig.clock);
   probe_answer answer;
   probe_ask(p->number, &rig, &settings, &answer);
   VEXPECT_INT_EQ(answer.state, p->state != PROBE_UNASKED ? p->state : PROBE_ANSWERED);
@@ -334,7 +108,7 @@ VTEST(ProbeQuestions, Descriptor0IsPutBack) {
     probe_rig rig;
     probe_on_host(&rig, NULL);
     if (closed == 1) close(STDIN_FILENO);  // the driver's export then gets number 0 itself
-    const probe_settings settings = small_settings(rig.clock);
+    const probe_settings settings = probe_few(rig.clock);
     probe_answer answer;
     probe_ask(11, &rig, &settings, &answer);
     VEXPECT_STR_EQ(answer.answer, "refused with 1 INVALID_VALUE");
@@ -400,7 +174,7 @@ static vmp_status open_host(void *context, vmp_driver **out_driver) {
 
 static probe_options run_options(opener *o) {
   return (probe_options){
-      .open = open_host, .open_context = o, .settings = small_settings((probe_clock){0}), .limit_ms = PROBE_LIMIT_MS};
+      .open = open_host, .open_context = o, .settings = probe_few((probe_clock){0}), .limit_ms = PROBE_LIMIT_MS};
 }
 
 static void kill_oneself(void *context) {
@@ -600,5 +374,18 @@ VTEST(ProbeCommand, TheDocumentIsAloneOnStandardOutput) {
   json_t *document = json_loads(process.out, JSON_REJECT_DUPLICATES, &error);
   VEXPECT_NOT_NULL(document);
   json_decref(document);
+  vtest_process_free(&process);
+}
+
+VTEST(ProbeCommand, WithoutCudaItSaysSo) {
+  void *cuda = dlopen("libcuda.so.1", RTLD_LAZY);
+  if (cuda != NULL) dlclose(cuda);
+  if (cuda != NULL) VSKIP("there is a CUDA driver here");
+  vtest_process process = {0};
+  VASSERT_INT_EQ(vtest_process_run(&process, (const char *const[]){TOOL, "probe", NULL}, NULL), 0);
+  VEXPECT_INT_EQ(process.status, 2);
+  VEXPECT_STR_EQ(process.out, "");
+  VEXPECT_STR_CONTAINS(process.err, "no CUDA driver could be loaded");
+  VEXPECT_PTR_EQ(strchr(process.err, '\n'), process.err + process.err_bytes - 1);  // one line
   vtest_process_free(&process);
 }

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "vmm/align.h"
-
 #define MAX_CALLS 5u    // of one cycle
 #define MIN_SAMPLES 5u  // that are taken however long they last
 #define MAX_CHUNK_BYTES (UINT64_C(512) << 20)
