@@ -216,6 +216,22 @@ vmp_status vmp_buddy_alloc(vmp_buddy *buddy, const vmp_request *request, vmp_pla
   return fresh == VMP_ERROR_FRAGMENTED ? status : fresh;
 }
 
+bool vmp_buddy_look(vmp_buddy *buddy, const vmp_request *request, uint64_t *out_offset, vmp_cost *out_cost) {
+  demand d;
+  vmp_buddy_place place;
+  bool blocked;
+  if (measure(buddy, request->bytes, request->alignment, &d) != VMP_OK || d.order >= VMP_BUDDY_ORDERS) return false;
+  (void)vmp_buddy_settle(buddy, false);
+  vmp_stream_index stream = request->stream;
+  if (!vmp_buddy_find_place(buddy, d.slots, d.order, stream, VMP_BUDDY_MAPPED, &place, &blocked) &&
+      !vmp_buddy_find_place(buddy, d.slots, d.order, stream, VMP_BUDDY_MEMORY, &place, &blocked)) {
+    return false;
+  }
+  *out_offset = place.slot * buddy->ops.granule_bytes;
+  *out_cost = place.cost;
+  return !place.cost.blocked;
+}
+
 void vmp_buddy_free(vmp_buddy *buddy, uint64_t offset, vmp_fence fence) {
   uint32_t used = vmp_buddy_holding(buddy, offset / buddy->ops.granule_bytes);
   const vmp_buddy_node *node = vmp_buddy_at(buddy, used);

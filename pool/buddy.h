@@ -62,6 +62,11 @@ vmp_status vmp_buddy_take_piece(vmp_buddy *buddy, uint64_t bytes, uint64_t align
 //   VMP_ERROR_HOST_OUT_OF_MEMORY, and whatever else the claim returned.
 vmp_status vmp_buddy_alloc(vmp_buddy *buddy, const vmp_request *request, vmp_placed *out_placed);
 
+// vmp_buddy_look finds where a block could be put: a mapped place, or else the one with the fewest slots to map. Places
+// nothing, and merges no halves that fences keep apart; false when there is no place that isn't blocked, or the request
+// is no valid one. The effort of the request is not looked at.
+bool vmp_buddy_look(vmp_buddy *buddy, const vmp_request *request, uint64_t *out_offset, vmp_cost *out_cost);
+
 // vmp_buddy_free gives a block or piece back. `offset` must be the start of one (vmp_buddy_find). Blocks release
 // their claim with `fence`; pieces must have been released by their owner.
 void vmp_buddy_free(vmp_buddy *buddy, uint64_t offset, vmp_fence fence);

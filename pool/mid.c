@@ -155,6 +155,19 @@ vmp_status vmp_mid_alloc(vmp_mid *mid, const vmp_request *request, void *owner, 
   return fresh == VMP_ERROR_FRAGMENTED ? status : fresh;
 }
 
+bool vmp_mid_look(vmp_mid *mid, const vmp_request *request, uint64_t *out_offset, vmp_cost *out_cost) {
+  if (check_request(request) != VMP_OK) return false;
+  vmp_mid_catch_up(mid);
+  vmp_mid_place place;
+  bool blocked;
+  if (!vmp_mid_place_mapped(mid, request, &place) && !vmp_mid_place_growing(mid, request, &place, &blocked)) {
+    return false;
+  }
+  *out_offset = place.offset;
+  *out_cost = place.cost;
+  return !place.cost.blocked;
+}
+
 // ---- free and find ----
 // used_piece: the used block that holds `offset`, or 0.
 static uint32_t used_piece(const vmp_mid *mid, uint64_t offset) {

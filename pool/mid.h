@@ -74,6 +74,11 @@ void vmp_mid_destroy(vmp_mid *mid);
 //   and whatever else the claim returned.
 vmp_status vmp_mid_alloc(vmp_mid *mid, const vmp_request *request, void *owner, vmp_placed *out_placed);
 
+// vmp_mid_look finds where a block could be put without more addresses: a mapped place, or else the one with the fewest
+// slots to map. Places nothing; false when there is none that isn't blocked, or the request is no valid one. The effort
+// of the request is not looked at.
+bool vmp_mid_look(vmp_mid *mid, const vmp_request *request, uint64_t *out_offset, vmp_cost *out_cost);
+
 // vmp_mid_free gives a block back; `offset` must be its start (vmp_mid_find). The claim is released with `fence`.
 void vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence);
 

@@ -6,6 +6,7 @@
 //     ladder.c    what is tried before out of memory     limits.c     trim, set_limit
 //     oom.c       the message when nothing helped        guard.c      lock and fork mark
 //     space.c     reservations, arenas, initial memory    step.c       steps of the program
+//     defragment.c  gathering idle memory
 //
 // Owns: the layers and how they are wired, the table of live blocks, the counters. Does not own: free space
 // (layers), chunks (backing), streams (clock).
@@ -83,6 +84,7 @@ struct vmp_pool {
   uint64_t steps;  // marked by vmp_pool_step
   uint64_t step_live_bytes;  // most live bytes since the last of them
   uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
+  bool defragmenting;  // some thread is
   bool over_limit;  // a lowered hard limit is not reached yet: frees go on shrinking
 };
 
@@ -119,6 +121,9 @@ typedef struct vmp_plan {
 bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vmp_plan *out_plan);
 // vmp_route_place places and claims at the plan's layer. MAY UNLOCK. What the layers return.
 vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out_placed);
+// vmp_route_look finds where a block of these bytes could be put: the place of its layer with the fewest slots to map,
+// which isn't blocked. Places nothing. False: there is none. What is slab's otherwise is looked for in mid.
+bool vmp_route_look(const vmp_pool *pool, uint64_t bytes, uint64_t *out_offset, vmp_cost *out_cost);
 // vmp_route_release gives a block of a layer back. Can't fail: the offset is a live (or unsettled) block's.
 void vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence);
 

@@ -46,6 +46,13 @@ vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out
   return vmp_buddy_alloc(pool->buddy, &plan->request, out_placed);
 }
 
+bool vmp_route_look(const vmp_pool *pool, uint64_t bytes, uint64_t *out_offset, vmp_cost *out_cost) {
+  vmp_plan plan;
+  if (!vmp_route_plan(pool, bytes, VMP_STEP_BYTES, &plan)) return false;
+  if (plan.layer == VMP_LAYER_BUDDY) return vmp_buddy_look(pool->buddy, &plan.request, out_offset, out_cost);
+  return vmp_mid_look(pool->mid, &plan.request, out_offset, out_cost);
+}
+
 // span_of: the span that holds an offset of a slab block.
 static vmp_span *span_of(const vmp_pool *pool, uint64_t offset) {
   uint64_t start, bytes;

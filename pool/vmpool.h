@@ -211,6 +211,64 @@ typedef struct vmp_trim_report {
 #define VMP_TRIM_REPORT_INIT VMP_INIT(vmp_trim_report)
 VMP_API vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *out_report);
 
+// vmp_pool_defragment gathers: parked and spare chunks are remapped behind one another, so that the largest block to be
+// had without a driver call grows. It copies nothing, moves no live pointer, creates no memory and waits for no GPU work;
+// no stream is made to wait. What the pool holds beyond its limits goes back to the device first, as far as its work has
+// finished. Requests that no driver call is needed for are served meanwhile.
+//
+// Memory whose work has finished is moved first. Other idle memory moves too where one stream alone still uses it (with
+// several, a block could come to lie across memory of both, and a stream would wait for more than before), but not with
+// cross_stream:complete: who gets it is ordered behind that stream as before. Its old addresses retire until the work
+// has finished, and while more of them retire than the pool holds memory, only finished memory moves: so however often
+// it is called, it holds no more than about twice as many addresses as memory. It looks for room in the address space
+// that the layers have already.
+//
+// It stops when the wanted size can be had, at a limit, or when nothing improves; a run directly after one that stopped
+// because nothing improves moves nothing. *out_report (may be NULL) says what was done, after a failure too.
+// Errors: VMP_ERROR_INVALID_VALUE, VMP_ERROR_FORKED; VMP_ERROR_BUSY: another thread is defragmenting the pool;
+// VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_DRIVER and the other driver errors: a call failed. The call's own part is
+// undone; what was moved before stays where it is, and nothing is lost.
+typedef struct vmp_defragment_options {
+  size_t struct_size;
+  uint64_t want_bytes;        // the block that shall be had without a driver call; 0: as large as the idle memory allows.
+                              // Where it can't be had, the largest that can is made
+  uint64_t max_driver_calls;  // map, set-access, unmap and release calls, removals of old mappings included; 0: no limit.
+                              // Only where the driver fails may undoing go beyond it
+  uint64_t max_us;            // wall time, looked at after every 256 granules; 0: no limit. When it is up half way, what
+                              // has been moved stays, and the largest block may have become smaller
+  int dry_run;                // 1: the report says what would be done, and nothing is; what is beyond the limits is
+                              // reported as released, at most, and yet as there to be gathered
+} vmp_defragment_options;
+#define VMP_DEFRAGMENT_OPTIONS_INIT VMP_INIT(vmp_defragment_options)
+
+// vmp_defragment_stop: why it stopped.
+typedef enum vmp_defragment_stop {
+  VMP_DEFRAGMENT_REACHED = 0,     // a block of want_bytes can be had without a driver call
+  VMP_DEFRAGMENT_NO_GAIN = 1,     // nothing makes the largest block larger
+  VMP_DEFRAGMENT_CALL_LIMIT = 2,  // max_driver_calls is too small for what would help
+  VMP_DEFRAGMENT_TIME_LIMIT = 3,  // max_us is over
+  VMP_DEFRAGMENT_CHANGED = 4,     // other threads used the memory meanwhile
+  VMP_DEFRAGMENT_FAILED = 5,      // the status says why
+} vmp_defragment_stop;
+
+typedef struct vmp_defragment_report {
+  size_t struct_size;
+  uint64_t largest_free_mapped_before;  // largest block to be had without a driver call
+  uint64_t largest_free_mapped_after;   // dry run: at least
+  uint64_t moved_bytes, moved_chunks;   // remapped, spare ones included
+  uint64_t released_bytes;              // returned to the device, being beyond the limits
+  uint64_t retiring;                    // bytes of slots whose old mapping waits for GPU work, at the end
+  uint64_t map_calls, set_access_calls, unmap_calls, release_calls;  // that this call made, refused ones too; dry run:
+                                                                     // would make at most
+  int stop;            // vmp_defragment_stop
+  const char *reason;  // the same as a sentence; static storage
+} vmp_defragment_report;
+#define VMP_DEFRAGMENT_REPORT_INIT VMP_INIT(vmp_defragment_report)
+
+// vmp_pool_defragment: `options` may be NULL (all defaults). Any thread, one at a time.
+VMP_API vmp_status vmp_pool_defragment(vmp_pool *pool, const vmp_defragment_options *options,
+                                       vmp_defragment_report *out_report);
+
 // vmp_pool_stats: all sizes in bytes. current values are exact at one instant between two calls.
 typedef struct vmp_pool_stats_data {
   size_t struct_size;

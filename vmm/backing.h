@@ -127,10 +127,10 @@ typedef struct vmp_gather_cost {
 void vmp_backing_look_gather(const vmp_backing *backing, uint64_t offset, uint64_t bytes, vmp_gather_cost *out_cost);
 
 // vmp_backing_gather maps every slot of [offset, offset + bytes), which holds no block, as far as it comes; nothing is
-// created and nobody waits. Chunks whose work is complete go first. One whose work isn't may follow, unless the option
-// complete_only forbids it or more slots retire than the pool holds: its fence stays with it, and whoever claims it is
-// told of it. The lock is let go of around driver calls, in batches; others may claim parts of the range meanwhile.
-// Adds what it did to *report.
+// created and nobody waits. Chunks whose work is complete go first. Others may follow where one stream alone still uses
+// idle chunks, unless the option complete_only forbids it or more slots retire than the pool holds: each keeps its
+// fence, and whoever claims it is told of it. The lock is let go of around driver calls, in batches; others may claim
+// parts of the range meanwhile. Adds what it did to *report.
 //   VMP_OK                    every slot is mapped
 //   VMP_ERROR_BUSY            a slot is blocked, or became so
 //   VMP_ERROR_FRAGMENTED, VMP_ERROR_OUT_OF_MEMORY: no idle chunk that fits is left

@@ -161,7 +161,8 @@ void plan_free(plan *p);
 uint64_t backing_free_run_slots(const vmp_backing *b, const chunk *c, uint64_t enough);
 
 // backing_may_move_pending: whether chunks under unfinished work may be gathered. Each leaves a retiring place behind;
-// no more of these than there is memory.
+// no more of these than there is memory. And only one stream's: side by side with another's, the layers would place
+// blocks across both, and a stream would wait for more than before. O(parked chunks).
 bool backing_may_move_pending(const vmp_backing *b);
 // backing_room_around finds the unmapped slots on both sides of a hole, at most `reach` of them.
 typedef struct hole {

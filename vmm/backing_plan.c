@@ -16,7 +16,15 @@
 #define RUN_LOOK 32u    // neighbours that are looked at, on each side
 
 bool backing_may_move_pending(const vmp_backing *b) {
-  return !b->options.complete_only && b->retiring.slots << b->granule_log2 < b->chunks.held_bytes;
+  if (b->options.complete_only || b->retiring.slots << b->granule_log2 >= b->chunks.held_bytes) return false;
+  uint64_t streams = 0;
+  for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
+    for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
+      vmp_fence fence = vmp_fence_merge(backing_chunk(b, id)->fence, backing_chunk(b, id)->moved);
+      if (!vmp_clock_known_complete(b->options.clock, fence)) streams |= fence.streams;
+    }
+  }
+  return (streams & (streams - 1)) == 0;
 }
 
 // needs_wait: whether a chunk isn't free to be taken at once: for a stream, or, to be gathered, for anybody.

@@ -74,6 +74,28 @@ AT(vmp_trim_report, kept_pending_bytes, 16);
 AT(vmp_trim_report, kept_live_bytes, 24);
 AT(vmp_trim_report, kept_other_bytes, 32);
 
+SIZE(vmp_defragment_options, 40);
+AT(vmp_defragment_options, struct_size, 0);
+AT(vmp_defragment_options, want_bytes, 8);
+AT(vmp_defragment_options, max_driver_calls, 16);
+AT(vmp_defragment_options, max_us, 24);
+AT(vmp_defragment_options, dry_run, 32);
+
+SIZE(vmp_defragment_report, 104);
+AT(vmp_defragment_report, struct_size, 0);
+AT(vmp_defragment_report, largest_free_mapped_before, 8);
+AT(vmp_defragment_report, largest_free_mapped_after, 16);
+AT(vmp_defragment_report, moved_bytes, 24);
+AT(vmp_defragment_report, moved_chunks, 32);
+AT(vmp_defragment_report, released_bytes, 40);
+AT(vmp_defragment_report, retiring, 48);
+AT(vmp_defragment_report, map_calls, 56);
+AT(vmp_defragment_report, set_access_calls, 64);
+AT(vmp_defragment_report, unmap_calls, 72);
+AT(vmp_defragment_report, release_calls, 80);
+AT(vmp_defragment_report, stop, 88);
+AT(vmp_defragment_report, reason, 96);
+
 SIZE(vmp_pool_stats_data, 304);
 AT(vmp_pool_stats_data, struct_size, 0);
 AT(vmp_pool_stats_data, reserved_va, 8);
