@@ -113,7 +113,14 @@ vmp_status vmp_host_work_counts(vmp_driver *driver, vmp_host_work_counts_data *o
   out_counts->unfinished_stream_waits = counters.unfinished_stream_waits;
   out_counts->host_waits = counters.host_waits;
   out_counts->modelled_us = counters.modelled_us;
+  out_counts->unordered = counters.unordered;
   return VMP_OK;
+}
+
+vmp_status vmp_host_work_check_order(vmp_driver *driver, int check) {
+  vmp_status status = check_host(driver);
+  if (status == VMP_OK) vmp_host_check_order(driver, check != 0);
+  return status;
 }
 
 // ---- streams ----

@@ -38,11 +38,18 @@ VMP_API vmp_status vmp_host_fill(vmp_driver *driver, int device, void *dst, unsi
 // it runs: memory that is not mapped by then, or mapped anew, is a bad touch (vmp_host_work_counts).
 VMP_API vmp_status vmp_host_kernel(vmp_driver *driver, int device, void *ptr, size_t bytes, int write, vmp_stream stream);
 
+// vmp_host_work_check_order switches on (1) or off the check that accesses of several streams to the same physical bytes,
+// one of them a write, are in order: by stream waits, the legacy stream, or what the host has waited for. A pool that
+// hands memory to a stream before it may be used fails it even where the memory is mapped all the time. Switch it on
+// before the first operation. Off by default: a program that touches one block on two streams must order them itself.
+VMP_API vmp_status vmp_host_work_check_order(vmp_driver *driver, int check);
+
 typedef struct vmp_host_work_counts_data {
   size_t struct_size;
   uint64_t queued, done, bad_touches, violations;
   uint64_t stream_waits, unfinished_stream_waits, host_waits;
   double modelled_us;  // virtual time by the cost table
+  uint64_t unordered;  // with vmp_host_work_check_order: accesses of one stream that nothing orders behind another's
 } vmp_host_work_counts_data;
 #define VMP_HOST_WORK_COUNTS_INIT VMP_INIT(vmp_host_work_counts_data)
 VMP_API vmp_status vmp_host_work_counts(vmp_driver *driver, vmp_host_work_counts_data *out_counts);

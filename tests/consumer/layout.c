@@ -136,7 +136,7 @@ AT(vmp_pool_stats_data, steps, 280);
 AT(vmp_pool_stats_data, step_peak_live, 288);
 AT(vmp_pool_stats_data, max_step_peak_live, 296);
 
-SIZE(vmp_host_work_counts_data, 72);
+SIZE(vmp_host_work_counts_data, 80);
 AT(vmp_host_work_counts_data, struct_size, 0);
 AT(vmp_host_work_counts_data, queued, 8);
 AT(vmp_host_work_counts_data, done, 16);
@@ -146,6 +146,7 @@ AT(vmp_host_work_counts_data, stream_waits, 40);
 AT(vmp_host_work_counts_data, unfinished_stream_waits, 48);
 AT(vmp_host_work_counts_data, host_waits, 56);
 AT(vmp_host_work_counts_data, modelled_us, 64);
+AT(vmp_host_work_counts_data, unordered, 72);
 
 SIZE(vmp_error, 520);
 AT(vmp_error, status, 0);

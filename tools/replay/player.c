@@ -92,7 +92,9 @@ static bool open_streams(player *p, tool_error *error) {
     const vmp_status status = vmp_host_stream_create(p->driver, 0, &p->streams[i]);
     if (status < 0) return tool_fail_status(error, status, "a stream could not be made");
   }
-  const vmp_status status = vmp_host_work_set(p->driver, p->options.work.mode, p->options.work.value);
+  // Several streams: memory that is handed on must be ordered, not only mapped.
+  vmp_status status = vmp_host_work_check_order(p->driver, p->options.num_streams > 1);
+  if (status >= 0) status = vmp_host_work_set(p->driver, p->options.work.mode, p->options.work.value);
   return status >= 0 || tool_fail_status(error, status, "the work mode could not be set");
 }
 
@@ -247,6 +249,24 @@ bool player_renumber(player *p) {
   return true;
 }
 
+// ---- steps ----
+
+void player_step(player *p) {
+  if (vmp_pool_step(p->pool) < 0) set_fault(p, "a step could not be marked");
+}
+
+void player_defragment(player *p) {
+  vmp_defragment_report report = VMP_DEFRAGMENT_REPORT_INIT;
+  player_defragmentation *sum = &p->counts.defragmentation;
+  const double start_us = p->options.measure ? modelled_us(p) : 0;
+  if (vmp_pool_defragment(p->pool, NULL, &report) < 0) set_fault(p, "the pool could not be defragmented");
+  if (p->options.measure) p->counts.modelled_us += modelled_us(p) - start_us;
+  sum->runs++;
+  sum->moved_bytes += report.moved_bytes;
+  sum->largest_before_bytes = report.largest_free_mapped_before;
+  sum->largest_after_bytes = report.largest_free_mapped_after;
+}
+
 // ---- the end ----
 
 void player_synchronize(player *p) {
@@ -261,7 +281,7 @@ static void read_bad_touches(player *p) {
   if (!is_host(p)) return;
   vmp_host_work_counts_data work = VMP_HOST_WORK_COUNTS_INIT;
   if (vmp_host_work_counts(p->driver, &work) < 0) set_fault(p, "the work counters could not be read");
-  p->counts.bad_touches = work.bad_touches;
+  p->counts.bad_touches = work.bad_touches + work.unordered;
 }
 
 void player_settle(player *p) {

@@ -2,29 +2,48 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 
+#include "tools/common/json_put.h"
 #include "tools/common/number.h"
-
-static void put_count(json_t *object, const char *key, uint64_t value) {
-  json_object_set_new(object, key, json_integer((json_int_t)value));
-}
-
-// Rounds to what a figure is worth, so that the document is readable.
-static void put_real(json_t *object, const char *key, double value, double steps_per_unit) {
-  json_object_set_new(object, key, json_real(round(value * steps_per_unit) / steps_per_unit));
-}
 
 static json_t *driver_calls(const vmp_driver_calls *c) {
   json_t *calls = json_object();
-  put_count(calls, "reserve", c->reserve);
-  put_count(calls, "create", c->create);
-  put_count(calls, "map", c->map);
-  put_count(calls, "set_access", c->set_access);
-  put_count(calls, "unmap", c->unmap);
-  put_count(calls, "release", c->release);
-  put_count(calls, "address_free", c->address_free);
+  json_put_count(calls, "reserve", c->reserve);
+  json_put_count(calls, "create", c->create);
+  json_put_count(calls, "map", c->map);
+  json_put_count(calls, "set_access", c->set_access);
+  json_put_count(calls, "unmap", c->unmap);
+  json_put_count(calls, "release", c->release);
+  json_put_count(calls, "address_free", c->address_free);
   return calls;
+}
+
+static json_t *model_document(const replay_model_result *m) {
+  json_t *o = json_object(), *calls = json_object();
+  json_object_set_new(o, "min_capacity_bytes",
+                      m->has_min_capacity ? json_integer((json_int_t)m->min_capacity_bytes) : json_null());
+  json_put_count(o, "failed_allocs", m->failed_allocs);
+  json_put_count(o, "peak_mapped_bytes", m->peak_mapped_bytes);
+  json_put_count(calls, "reserve", m->calls.reserve);
+  json_put_count(calls, "create", m->calls.create);
+  json_put_count(calls, "map", m->calls.map);
+  json_put_count(calls, "set_access", m->calls.set_access);
+  json_put_count(calls, "unmap", m->calls.unmap);
+  json_put_count(calls, "release", m->calls.release);
+  json_put_count(calls, "alloc", m->calls.alloc);
+  json_put_count(calls, "free", m->calls.free);
+  json_object_set_new(o, "driver_calls", calls);
+  json_put_real(o, "modelled_driver_us", m->modelled_us, 10);
+  return o;
+}
+
+static json_t *defragmentation(const player_defragmentation *d) {
+  json_t *object = json_object();
+  json_put_count(object, "runs", d->runs);
+  json_put_count(object, "moved_bytes", d->moved_bytes);
+  json_put_count(object, "largest_free_mapped_before_bytes", d->largest_before_bytes);
+  json_put_count(object, "largest_free_mapped_after_bytes", d->largest_after_bytes);
+  return object;
 }
 
 static json_t *document(const char *trace_name, const replay_result *r) {
@@ -32,30 +51,36 @@ static json_t *document(const char *trace_name, const replay_result *r) {
   // A file name need not be UTF-8; jansson refuses it then.
   json_t *name = json_string(trace_name);
   json_object_set_new(o, "trace", name != NULL ? name : json_string("(name is not UTF-8)"));
-  put_count(o, "ops", r->ops);
-  put_count(o, "allocs", r->allocs);
-  put_count(o, "frees", r->frees);
-  put_count(o, "failed_allocs", r->failed_allocs);
-  put_count(o, "unmatched_frees", r->unmatched_frees);
-  put_count(o, "bad_touches", r->bad_touches);
-  put_count(o, "stream_waits", r->stream_waits);
-  put_count(o, "host_waits", r->host_waits);
-  put_real(o, "unfinished_wait_share", r->unfinished_wait_share, 1e6);
-  put_count(o, "peak_requested_bytes", r->peak_requested_bytes);
-  put_count(o, "peak_live_bytes", r->peak_live_bytes);
-  put_count(o, "peak_mapped_bytes", r->peak_mapped_bytes);
-  put_count(o, "end_live_bytes", r->end_live_bytes);
-  put_count(o, "end_mapped_bytes", r->end_mapped_bytes);
-  put_real(o, "mean_utilisation", r->mean_utilisation, 1e6);
+  json_put_count(o, "ops", r->ops);
+  json_put_count(o, "allocs", r->allocs);
+  json_put_count(o, "frees", r->frees);
+  json_put_count(o, "failed_allocs", r->failed_allocs);
+  json_put_count(o, "unmatched_frees", r->unmatched_frees);
+  json_put_count(o, "bad_touches", r->bad_touches);
+  json_put_count(o, "stream_waits", r->stream_waits);
+  json_put_count(o, "host_waits", r->host_waits);
+  json_put_real(o, "unfinished_wait_share", r->unfinished_wait_share, 1e6);
+  json_put_count(o, "peak_requested_bytes", r->peak_requested_bytes);
+  json_put_count(o, "peak_live_bytes", r->peak_live_bytes);
+  json_put_count(o, "peak_mapped_bytes", r->peak_mapped_bytes);
+  json_put_count(o, "end_live_bytes", r->end_live_bytes);
+  json_put_count(o, "end_mapped_bytes", r->end_mapped_bytes);
+  json_put_real(o, "mean_utilisation", r->mean_utilisation, 1e6);
   json_object_set_new(o, "min_capacity_bytes",
                       r->has_min_capacity ? json_integer((json_int_t)r->min_capacity_bytes) : json_null());
   json_object_set_new(o, "driver_calls", driver_calls(&r->driver_calls));
   if (r->has_modelled_us) {
-    put_real(o, "modelled_driver_us", r->modelled_driver_us, 10);
+    json_put_real(o, "modelled_driver_us", r->modelled_driver_us, 10);
   } else {
     json_object_set_new(o, "modelled_driver_us", json_null());
   }
-  put_real(o, "ns_per_op", r->ns_per_op, 10);
+  json_put_real(o, "ns_per_op", r->ns_per_op, 10);
+  if (r->has_defragmentation) json_object_set_new(o, "defragment", defragmentation(&r->defragmentation));
+  if (!r->has_models) return o;
+  json_t *models = json_object();
+  for (int i = 0; i < MODEL_NUM_KINDS; i++)
+    json_object_set_new(models, model_name((model_kind)i), model_document(&r->models[i]));
+  json_object_set_new(o, "models", models);
   return o;
 }
 
@@ -103,6 +128,54 @@ static void text_costs(FILE *out, const replay_result *r) {
   fprintf(out, "  %-22s %.0f ns per allocation or free, on this machine\n", "pool time", r->ns_per_op);
 }
 
+static void cell_size(FILE *out, bool known, uint64_t bytes) {
+  char text[SIZE_TEXT_BYTES];
+  fprintf(out, " %14s", known ? size_text(bytes, text) : "-");
+}
+
+static void cell_ratio(FILE *out, bool known, uint64_t bytes, uint64_t to_bytes) {
+  if (known && to_bytes > 0) {
+    fprintf(out, " %14.4f", (double)bytes / (double)to_bytes);
+  } else {
+    fprintf(out, " %14s", "-");
+  }
+}
+
+// The pool, and beside it the models.
+static void text_models(FILE *out, const replay_result *r) {
+  fprintf(out, "\n  %-22s %14s", "", "vmpool");
+  for (int i = 0; i < MODEL_NUM_KINDS; i++) fprintf(out, " %14s", model_name((model_kind)i));
+  fprintf(out, "\n  %-22s", "smallest device");
+  cell_size(out, r->has_min_capacity, r->min_capacity_bytes);
+  for (int i = 0; i < MODEL_NUM_KINDS; i++)
+    cell_size(out, r->models[i].has_min_capacity, r->models[i].min_capacity_bytes);
+  fprintf(out, "\n  %-22s", "  to peak requested");
+  cell_ratio(out, r->has_min_capacity, r->min_capacity_bytes, r->peak_requested_bytes);
+  for (int i = 0; i < MODEL_NUM_KINDS; i++)
+    cell_ratio(out, r->models[i].has_min_capacity, r->models[i].min_capacity_bytes, r->peak_requested_bytes);
+  fprintf(out, "\n  %-22s", "peak mapped");
+  cell_size(out, true, r->peak_mapped_bytes);
+  for (int i = 0; i < MODEL_NUM_KINDS; i++) cell_size(out, true, r->models[i].peak_mapped_bytes);
+  fprintf(out, "\n  %-22s %14" PRIu64, "failed allocations", r->failed_allocs);
+  for (int i = 0; i < MODEL_NUM_KINDS; i++) fprintf(out, " %14" PRIu64, r->models[i].failed_allocs);
+  fprintf(out, "\n  %-22s", "driver time, ms");
+  if (r->has_modelled_us) {
+    fprintf(out, " %14.1f", r->modelled_driver_us / 1000);
+  } else {
+    fprintf(out, " %14s", "-");
+  }
+  for (int i = 0; i < MODEL_NUM_KINDS; i++) fprintf(out, " %14.1f", r->models[i].modelled_us / 1000);
+  fputc('\n', out);
+}
+
+static void text_defragmentation(FILE *out, const player_defragmentation *d) {
+  char before[SIZE_TEXT_BYTES], after[SIZE_TEXT_BYTES], moved[SIZE_TEXT_BYTES];
+  fprintf(out, "  %-22s %" PRIu64 " runs remapped %s; in the last one the largest block without a driver call\n",
+          "defragmentation", d->runs, size_text(d->moved_bytes, moved));
+  fprintf(out, "  %-22s grew from %s to %s\n", "", size_text(d->largest_before_bytes, before),
+          size_text(d->largest_after_bytes, after));
+}
+
 bool report_text(FILE *out, const char *trace_name, const trace *t, const replay_result *r) {
   fprintf(out, "%s (%s): %" PRIu64 " events, %" PRIu64 " allocations, %" PRIu64 " frees\n", trace_name, t->format,
           r->ops, r->allocs, r->frees);
@@ -113,12 +186,14 @@ bool report_text(FILE *out, const char *trace_name, const trace *t, const replay
   if (r->end_live_blocks > 0) fprintf(out, "  %-22s %" PRIu64 "\n", "blocks live at the end", r->end_live_blocks);
   text_memory(out, r);
   text_costs(out, r);
+  if (r->has_defragmentation) text_defragmentation(out, &r->defragmentation);
+  if (r->has_models) text_models(out, r);
   if (r->failed_allocs > 0) {
     fprintf(out, "  %-22s %" PRIu64 " failed, the first because: %s\n", "FAILED ALLOCATIONS", r->failed_allocs,
             r->first_failure);
   }
   if (r->bad_touches > 0)
-    fprintf(out, "  %-22s %" PRIu64 " touches of memory that was not there\n", "BAD TOUCHES", r->bad_touches);
+    fprintf(out, "  %-22s %" PRIu64 " touches of memory that was not there, or not theirs yet\n", "BAD TOUCHES", r->bad_touches);
   if (r->fault[0] != '\0') fprintf(out, "  %-22s %s\n", "FAULT", r->fault);
   return ferror(out) == 0;
 }
