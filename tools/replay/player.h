@@ -41,6 +41,17 @@ bool player_intrude(player *p, uint64_t bytes, uint16_t stream);
 // player_renumber ends a repetition of the trace: blocks that are still live stay so, and their numbers are free again.
 bool player_renumber(player *p);
 
+// player_step ends a step of the trace (vmp_pool_step); player_defragment gathers the pool's idle memory
+// (vmp_pool_defragment, without limits). What fails is added to the counts' fault.
+void player_step(player *p);
+void player_defragment(player *p);
+
+// player_defragmentation: what the runs of player_defragment did.
+typedef struct player_defragmentation {
+  uint64_t runs, moved_bytes;                          // moved: over all runs
+  uint64_t largest_before_bytes, largest_after_bytes;  // of the last run: largest block without a driver call
+} player_defragmentation;
+
 // player_counts: what has happened so far.
 typedef struct player_counts {
   uint64_t allocs, frees, failed_allocs;  // allocs counts the failed ones too
@@ -49,8 +60,9 @@ typedef struct player_counts {
   uint64_t live_blocks;
   double utilisation_sum;  // of live / mapped after events with mapped memory (measure)
   uint64_t utilisation_events;
-  uint64_t calls_ns;              // in vmp_alloc and vmp_free (measure)
-  double modelled_us;             // driver time of vmp_pool_create, vmp_alloc and vmp_free (measure, host driver)
+  uint64_t calls_ns;   // in vmp_alloc and vmp_free (measure)
+  double modelled_us;  // driver time of all the pool's calls but its end (measure, host driver)
+  player_defragmentation defragmentation;
   char first_failure[480];        // why the first allocation failed; "" where none did
   char fault[640];                // what a check or a touch found wrong; ""
   vmp_pool_stats_data stats;      // filled in by player_settle
