@@ -135,6 +135,85 @@ VTEST(Replay, RepetitionsRenumberAndKeepWhatIsLeft) {
   VEXPECT_UINT_EQ(r.peak_requested_bytes, 5 * 1000 + 5000);
 }
 
+// 4 blocks of a granule, every second one freed: 2 steps of 3 events. In late mode nothing has finished by the steps,
+// but one stream's memory moves all the same; at the end everything has finished.
+static const char comb[] =
+    "alloc 1 2097152 0\nalloc 2 2097152 0\nalloc 3 2097152 0\nalloc 4 2097152 0\nfree 1\nfree 3\n";
+
+VTEST(Replay, DefragmentsAfterSteps) {
+  replay_options options = defaults;
+  options.preset = "tight";
+  options.step_every = 3;
+  VEXPECT_FALSE(run(comb, options).has_defragmentation);
+  options.defragment_every = 1;
+  const replay_result r = run(comb, options);
+  VEXPECT_TRUE(r.has_defragmentation);
+  VEXPECT_UINT_EQ(r.defragmentation.runs, 2);
+  VEXPECT_UINT_EQ(r.defragmentation.largest_before_bytes, GRANULE);
+  VEXPECT_UINT_EQ(r.defragmentation.largest_after_bytes, 2 * GRANULE);
+  VEXPECT_UINT_GE(r.defragmentation.moved_bytes, GRANULE);
+  VEXPECT_UINT_LE(r.defragmentation.moved_bytes, 2 * GRANULE);
+  VEXPECT_UINT_EQ(r.bad_touches, 0);
+  VEXPECT_UINT_EQ(r.end_mapped_bytes, 4 * GRANULE);
+  VEXPECT_TRUE(replay_good(&r));
+  options.defragment_every = 2;
+  VEXPECT_UINT_EQ(run(comb, options).defragmentation.runs, 1);
+  options.defragment_every = 3;  // there are two steps
+  VEXPECT_UINT_EQ(run(comb, options).defragmentation.runs, 0);
+  options.repeat = 3;  // six steps
+  VEXPECT_UINT_EQ(run(comb, options).defragmentation.runs, 2);
+}
+
+VTEST(Replay, DefragmentsAtTheEnd) {
+  replay_options options = defaults;
+  options.preset = "tight";
+  options.defragment_end = true;
+  const replay_result r = run(comb, options);
+  VEXPECT_UINT_EQ(r.defragmentation.runs, 1);
+  VEXPECT_UINT_EQ(r.defragmentation.largest_before_bytes, GRANULE);
+  VEXPECT_UINT_EQ(r.defragmentation.largest_after_bytes, 2 * GRANULE);
+  VEXPECT_UINT_GT(r.driver_calls.unmap, 0);  // the old mapping is gone
+  VEXPECT_TRUE(replay_good(&r));
+  VEXPECT_UINT_EQ(run("", options).defragmentation.moved_bytes, 0);
+}
+
+// Random traces on several streams, with work late and by a seed: no touch of memory that isn't there.
+VTEST(Replay, DefragmentingUnderWork) {
+  static const vmp_host_work_mode modes[] = {VMP_WORK_LATE, VMP_WORK_SEED, VMP_WORK_LAG, VMP_WORK_EARLY};
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *out = open_memstream(&text, &bytes);
+  rng random = {.state = vtest_seed(5)};
+  bool live[200] = {false};
+  for (int i = 0; i < 3000; i++) {
+    const unsigned id = (unsigned)rng_between(&random, 0, 199);
+    if (live[id]) {
+      fprintf(out, "free %u\n", id);
+    } else {
+      fprintf(out, "alloc %u %llu 0\n", id, (unsigned long long)rng_between(&random, 1, 32768) * 512);
+    }
+    live[id] = !live[id];
+  }
+  fclose(out);
+  uint64_t moved = 0;
+  for (size_t i = 0; i < 8; i++) {
+    replay_options options = defaults;
+    options.preset = i < 6 ? "tight" : NULL;
+    options.streams = i % 2 == 0 ? 1 : 3;
+    options.work.mode = modes[i / 2];
+    options.work.value = 3;
+    options.step_every = 50;
+    options.defragment_every = 2;
+    options.defragment_end = true;
+    const replay_result r = run(text, options);
+    VEXPECT_TRUE(replay_good(&r));
+    VEXPECT_UINT_EQ(r.defragmentation.runs, 31);
+    moved += r.defragmentation.moved_bytes;
+  }
+  VEXPECT_UINT_GT(moved, 0);
+  free(text);
+}
+
 VTEST(Replay, IntrudersComeAfterEveryNEventsAndStay) {
   replay_options options = defaults;
   options.repeat = 10;

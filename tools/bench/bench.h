@@ -97,7 +97,7 @@ typedef struct bench_result {
   bench_skipped_peer skipped_peers[BENCH_MAX_PEERS];
   uint64_t num_skipped_peers;
 
-  char fault[640];  // what a check or a touch found wrong, or ""
+  char fault[640];  // what a touch found wrong, or ""
 } bench_result;
 
 // What a benchmark understands besides the options that all do.

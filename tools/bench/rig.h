@@ -19,7 +19,8 @@ bool rig_open(bench_rig *rig, const bench_options *options, uint64_t device_byte
 // is already in *error stays.
 bool rig_close(bench_rig *rig, tool_error *error);
 
-// rig_ready ends the set-up; rig_finish reads the figures, and runs the pool's check.
+// rig_ready ends the set-up; rig_finish reads the figures. The pool's own check is not run: it would cost more than
+// what is counted.
 bool rig_ready(bench_rig *rig, tool_error *error);
 bool rig_finish(bench_rig *rig, bench_result *result, tool_error *error);
 

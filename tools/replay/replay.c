@@ -13,23 +13,24 @@ static uint64_t repeat_of(const replay_options *options) { return options->repea
 
 player_options replay_player_options(const trace *t, const replay_options *options, uint64_t device_bytes,
                                      bool measure) {
-  return (player_options){.driver = options->driver,
-                          .device_bytes = device_bytes,
-                          .preset = options->preset,
-                          .conf = options->conf,
-                          .cost_file = options->cost_file,
-                          .work = options->work,
-                          .num_streams = options->streams > 0 ? options->streams : t->num_streams,
-                          .measure = measure,
-                          .stats_every = (t->num_events * repeat_of(options) + REPLAY_STATS_MAX - 1) / REPLAY_STATS_MAX};
+  return (player_options){
+      .driver = options->driver,
+      .device_bytes = device_bytes,
+      .preset = options->preset,
+      .conf = options->conf,
+      .cost_file = options->cost_file,
+      .work = options->work,
+      .num_streams = options->streams > 0 ? options->streams : t->num_streams,
+      .measure = measure,
+      .stats_every = (t->num_events * repeat_of(options) + REPLAY_STATS_MAX - 1) / REPLAY_STATS_MAX};
 }
 
 // feed: the state of the loop.
 typedef struct feed {
   const replay_options *options;
-  player *p;
+  const replay_sink *sink;
   rng random;
-  uint64_t ops, trace_events, allocs;
+  uint64_t ops, trace_events, allocs, steps;
   uint16_t last_stream;
   uint16_t *block_streams;  // with --streams: where each live block was allocated
   size_t num_block_streams;
@@ -68,21 +69,31 @@ static bool feed_alloc(feed *f, const trace_event *event, tool_error *error) {
   }
   f->allocs++;
   f->last_stream = stream;
-  return player_alloc(f->p, event->block, bytes, stream) || tool_fail(error, "host memory ran out");
+  return f->sink->alloc(f->sink->self, event->block, bytes, stream) || tool_fail(error, "host memory ran out");
 }
 
 static bool feed_event(feed *f, const trace_event *event, tool_error *error) {
   f->ops++;
   f->trace_events++;
   if (event->kind == TRACE_FREE) {
-    player_free(f->p, event->block, f->options->streams > 0 ? f->block_streams[event->block] : event->stream);
+    f->sink->free(f->sink->self, event->block,
+                  f->options->streams > 0 ? f->block_streams[event->block] : event->stream);
   } else if (!feed_alloc(f, event, error)) {
     return false;
   }
   const intruder *i = &f->options->intruder;
   if (i->every == 0 || f->trace_events % i->every != 0) return true;
   f->ops++;
-  return player_intrude(f->p, intruder_bytes(i, &f->random), f->last_stream) || tool_fail(error, "host memory ran out");
+  return f->sink->intrude(f->sink->self, intruder_bytes(i, &f->random), f->last_stream) ||
+         tool_fail(error, "host memory ran out");
+}
+
+// end_step ends a step of the trace where one ends.
+static void end_step(feed *f) {
+  const replay_options *o = f->options;
+  if (o->step_every == 0 || f->trace_events % o->step_every != 0 || f->sink->step == NULL) return;
+  f->steps++;
+  f->sink->step(f->sink->self, o->defragment_every != 0 && f->steps % o->defragment_every == 0);
 }
 
 static void report_progress(const feed *f, const trace *t, const char *what) {
@@ -96,24 +107,42 @@ static bool feed_once(feed *f, trace *t, bool stop_at_failure, tool_error *error
   trace_rewind(t);
   while (trace_next(t, &event)) {
     if (!feed_event(f, &event, error)) return false;
-    if (stop_at_failure && player_progress(f->p)->failed_allocs > 0) return true;
+    end_step(f);
+    if (stop_at_failure && f->sink->failed_allocs(f->sink->self) > 0) return true;
     report_progress(f, t, stop_at_failure ? "looking for the smallest device" : "replaying");
   }
   return !trace_failed(t) || tool_fail(error, "host memory ran out");
 }
 
-bool replay_events(trace *t, const replay_options *options, player *p, bool stop_at_failure, uint64_t *out_ops,
-                   tool_error *error) {
-  feed f = {.options = options, .p = p, .random = {.state = options->intruder.seed}};
+bool replay_events(trace *t, const replay_options *options, const replay_sink *sink, bool stop_at_failure,
+                   uint64_t *out_ops, tool_error *error) {
+  feed f = {.options = options, .sink = sink, .random = {.state = options->intruder.seed}};
   bool good = true;
   for (uint64_t i = 0; good && i < repeat_of(options); i++) {
-    if (i > 0 && !player_renumber(p)) good = tool_fail(error, "host memory ran out");
+    if (i > 0 && !sink->renumber(sink->self)) good = tool_fail(error, "host memory ran out");
     good = good && feed_once(&f, t, stop_at_failure, error);
-    if (stop_at_failure && player_progress(p)->failed_allocs > 0) break;
+    if (stop_at_failure && sink->failed_allocs(sink->self) > 0) break;
   }
   free(f.block_streams);
   *out_ops = f.ops;
   return good;
+}
+
+static bool sink_alloc(void *p, uint32_t block, uint64_t bytes, uint16_t stream) {
+  return player_alloc(p, block, bytes, stream);
+}
+static void sink_free(void *p, uint32_t block, uint16_t stream) { player_free(p, block, stream); }
+static bool sink_intrude(void *p, uint64_t bytes, uint16_t stream) { return player_intrude(p, bytes, stream); }
+static bool sink_renumber(void *p) { return player_renumber(p); }
+static uint64_t sink_failed(const void *p) { return player_progress(p)->failed_allocs; }
+
+static void sink_step(void *p, bool defragment) {
+  player_step(p);
+  if (defragment) player_defragment(p);
+}
+
+replay_sink replay_player_sink(player *p) {
+  return (replay_sink){p, sink_alloc, sink_free, sink_intrude, sink_renumber, sink_failed, sink_step};
 }
 
 static void fill_result(const player *p, uint64_t ops, const trace *t, const replay_options *options,
@@ -137,6 +166,8 @@ static void fill_result(const player *p, uint64_t ops, const trace *t, const rep
   r->driver_calls = c->driver_calls;
   r->has_modelled_us = options->driver == VMP_DRIVER_HOST;
   r->modelled_driver_us = c->modelled_us;
+  r->has_defragmentation = options->defragment_every > 0 || options->defragment_end;
+  r->defragmentation = c->defragmentation;
   r->ns_per_op = c->allocs + c->frees > 0 ? (double)c->calls_ns / (double)(c->allocs + c->frees) : 0;
   snprintf(r->first_failure, sizeof(r->first_failure), "%s", c->first_failure);
 }
@@ -147,8 +178,13 @@ static bool run_once(trace *t, const replay_options *options, uint64_t device_by
   player *p;
   if (!player_open(&p, &how, error)) return false;
   uint64_t ops;
-  const bool good = replay_events(t, options, p, false, &ops, error);
+  const replay_sink sink = replay_player_sink(p);
+  const bool good = replay_events(t, options, &sink, false, &ops, error);
   if (good) {
+    if (options->defragment_end) {
+      player_synchronize(p);
+      player_defragment(p);
+    }
     player_settle(p);
     fill_result(p, ops, t, options, result);
     player_finish(p);
@@ -168,6 +204,10 @@ bool replay_run(trace *t, const replay_options *options, replay_result *out_resu
     result.min_capacity_bytes = result.has_min_capacity ? device_bytes : 0;
   }
   if (!run_once(t, options, device_bytes, &result, error)) return false;
+  if (options->compare) {
+    result.has_models = true;
+    if (!replay_compare(t, options, device_bytes, options->min_capacity, result.models, error)) return false;
+  }
   *out_result = result;
   return true;
 }

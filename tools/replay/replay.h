@@ -5,6 +5,7 @@
 #ifndef VMPOOL_TOOLS_REPLAY_REPLAY_H_
 #define VMPOOL_TOOLS_REPLAY_REPLAY_H_
 
+#include "tools/compare/model.h"
 #include "tools/replay/intruder.h"
 #include "tools/replay/player.h"
 #include "tools/trace/trace.h"
@@ -26,6 +27,10 @@ typedef struct replay_options {
   double scale;      // of every size; 0: 1. Sizes are rounded down, but never to 0
   uint64_t repeat;   // 0: 1. What a repetition leaves live stays live
   intruder intruder;
+  uint64_t step_every;        // a step of the pool (vmp_pool_step) ends after so many events of the trace; 0: never
+  uint64_t defragment_every;  // the pool is defragmented after so many steps; 0: not
+  bool defragment_end;        // ... and once all work has finished, at the end of the trace
+  bool compare;  // run the models of other allocators as well
   // Called now and then with the share of events done (0 to 1) and what is being done; NULL: never.
   void (*progress)(void *context, const char *what, double share);
   void *progress_context;
@@ -34,6 +39,16 @@ typedef struct replay_options {
 // The defaults: the host driver, unlimited, late work.
 #define REPLAY_OPTIONS_INIT \
   { .driver = VMP_DRIVER_HOST, .device_bytes = UINT64_MAX }
+
+// replay_model_result: what a model of another allocator would have held and called.
+typedef struct replay_model_result {
+  bool has_min_capacity;
+  uint64_t min_capacity_bytes;  // the smallest device on which no allocation fails, in steps of 2 MiB
+  // On the replay's device; with min_capacity, on the model's own smallest one.
+  uint64_t failed_allocs, peak_mapped_bytes;
+  model_calls calls;
+  double modelled_us;
+} replay_model_result;
 
 typedef struct replay_result {
   uint64_t ops;     // events performed, intruders among them
@@ -50,9 +65,13 @@ typedef struct replay_result {
   vmp_driver_calls driver_calls;
   bool has_modelled_us;
   double modelled_driver_us;  // of the driver calls, by the host driver's cost table
+  bool has_defragmentation;   // one of the options for it was given
+  player_defragmentation defragmentation;
   double ns_per_op;           // wall time inside vmp_alloc and vmp_free, a clock read's cost taken off
   char first_failure[480];    // why the first allocation failed, or ""
   char fault[640];            // what a check, a touch or the end found wrong, or ""
+  bool has_models;
+  replay_model_result models[MODEL_NUM_KINDS];
 } replay_result;
 
 // replay_run plays a trace from its start. False when it could not run (options, driver, host memory); failed

@@ -70,7 +70,7 @@ static const char doc[] =
     "\n"
     "Times are of this machine, and compare within one run only: all that is compared alternates in 25 rounds. Memory "
     "and driver calls are the same on every machine. Instructions per pair: tools/bench/instructions.sh in the "
-    "sources. Exit status: 0 done, 1 it ran but a check or a touch found something wrong, 2 it could not run.";
+    "sources. Exit status: 0 done, 1 it ran but a touch found something wrong, 2 it could not run.";
 
 typedef struct arguments {
   bench_options bench;

@@ -15,6 +15,7 @@ enum {
   OPTION_DEVICE_BYTES,
   OPTION_COST,
   OPTION_MIN_CAPACITY,
+  OPTION_COMPARE,
   OPTION_STREAMS,
   OPTION_SCALE,
   OPTION_REPEAT,
@@ -48,6 +49,10 @@ static const struct argp_option option_list[] = {
      0},
     {"preset", OPTION_PRESET, "NAME", 0, "The pool's preset: mixed (default), tight, classic, slab, mid or buddy", 0},
     {"conf", OPTION_CONF, "KEY:VALUE,...", 0, "The pool's options as text, like chunk_max:2MiB", 0},
+    {"compare", OPTION_COMPARE, 0, 0,
+     "Run the trace through models of a caching allocator and of expandable segments as well, on the same device (with "
+     "--min-capacity each on its own smallest one)",
+     0},
     {0, 0, 0, 0, "What is replayed:", 2},
     {"streams", OPTION_STREAMS, "N", 0, "Spread over N streams: allocation i, from 0, uses stream (i / 500) mod N", 0},
     {"scale", OPTION_SCALE, "X", 0, "Multiply every size by X", 0},
@@ -56,8 +61,12 @@ static const struct argp_option option_list[] = {
      "After every so many events, allocate a block that is never freed, of a size drawn uniformly; SPEC is like "
      "every=200,bytes=64KiB..1MiB, with seed=N after it or not",
      0},
-    {"step-every", OPTION_STEP_EVERY, "N", 0, "Not in this build: its pool has no steps", 0},
-    {"defragment", OPTION_DEFRAGMENT, "end|steps=N", 0, "Not in this build: its pool does not defragment", 0},
+    {"step-every", OPTION_STEP_EVERY, "N", 0,
+     "End a step of the pool after every N events of the trace (vmp_pool_step)", 0},
+    {"defragment", OPTION_DEFRAGMENT, "end|steps=N", 0,
+     "Defragment the pool: idle memory is remapped behind one another, nothing is copied. end: once all work has "
+     "finished, after the trace; steps=N: after every N steps (--step-every says what a step is)",
+     0},
     {"work", OPTION_WORK, "MODE", 0,
      "When the touches of blocks that the replay queues run: late (only when the host waits; default), early (at "
      "once), "
@@ -82,6 +91,7 @@ static const char doc[] =
     "  vmpool replay trace.csv\n"
     "  vmpool replay trace.csv --min-capacity --json -\n"
     "  vmpool replay trace.csv --device-bytes 3GiB --preset tight\n"
+    "  vmpool replay trace.csv --min-capacity --compare\n"
     "  vmpool replay requests.csv --kv paged --model llama-3-8b\n"
     "  vmpool generate train --model gpt2 | vmpool replay -\n"
     "\n"
@@ -136,6 +146,14 @@ static error_t parse_trace_option(int key, char *text, arguments *a) {
   }
 }
 
+static error_t parse_defragment(const char *text, arguments *a) {
+  a->replay.defragment_end = strcmp(text, "end") == 0;
+  a->replay.defragment_every = 0;
+  if (a->replay.defragment_end) return 0;
+  if (strncmp(text, "steps=", 6) != 0) return cmd_bad(&a->error, "--defragment: '%s' is neither end nor steps=N", text);
+  return cmd_number("--defragment steps", text + 6, 1, UINT64_MAX, &a->replay.defragment_every, &a->error);
+}
+
 static error_t parse_what(int key, char *text, arguments *a) {
   uint64_t number = 0;
   error_t result = 0;
@@ -147,9 +165,8 @@ static error_t parse_what(int key, char *text, arguments *a) {
     case OPTION_SCALE: return cmd_real("--scale", text, 1e9, &a->replay.scale, &a->error);
     case OPTION_REPEAT: return cmd_number("--repeat", text, 1, 1000000, &a->replay.repeat, &a->error);
     case OPTION_INTRUDER: return intruder_parse(text, &a->replay.intruder, &a->error) ? 0 : EINVAL;
-    case OPTION_STEP_EVERY:
-      return cmd_bad(&a->error, "--step-every: this build's pool has no steps, since it has no predictive strategy");
-    case OPTION_DEFRAGMENT: return cmd_bad(&a->error, "--defragment: this build's pool does not defragment");
+    case OPTION_STEP_EVERY: return cmd_number("--step-every", text, 1, UINT64_MAX, &a->replay.step_every, &a->error);
+    case OPTION_DEFRAGMENT: return parse_defragment(text, a);
     case OPTION_WORK:
       a->has_work = true;
       if (work_mode_parse(text, &a->replay.work)) return 0;
@@ -171,6 +188,7 @@ static error_t parse_where(int key, char *text, arguments *a) {
       return cmd_size("--device-bytes", text, &a->replay.device_bytes, &a->error);
     case OPTION_COST: a->replay.cost_file = text; return 0;
     case OPTION_MIN_CAPACITY: a->replay.min_capacity = true; return 0;
+    case OPTION_COMPARE: a->replay.compare = true; return 0;
     case OPTION_PRESET: a->replay.preset = text; return 0;
     case OPTION_CONF: a->replay.conf = text; return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -187,12 +205,16 @@ static error_t check(arguments *a) {
     return cmd_bad(&a->error, "--cost is for the host driver's clock; on a GPU time is measured");
   if (cuda && a->replay.min_capacity)
     return cmd_bad(&a->error, "--min-capacity needs the host driver, whose device has any size");
+  if (cuda && a->replay.compare)
+    return cmd_bad(&a->error, "--compare needs the host driver, whose device the models can share");
   if (cuda && a->has_work && !a->replay.work.none)
     return cmd_bad(&a->error, "--work is for the host driver; a GPU runs when it runs");
   if (a->has_device_bytes && a->replay.min_capacity)
     return cmd_bad(&a->error, "--device-bytes and --min-capacity exclude each other");
   if (a->has_device_bytes && a->replay.device_bytes == 0)
     return cmd_bad(&a->error, "--device-bytes: a device of 0 bytes is none");
+  if (a->replay.defragment_every > 0 && a->replay.step_every == 0)
+    return cmd_bad(&a->error, "--defragment steps=N needs --step-every N, which says what a step is");
   if (a->trace.kv.layout != SERVICE_NO_LAYOUT && a->trace.kv.model == NULL)
     return cmd_bad(&a->error, "--kv needs a --model");
   if (a->trace.kv.layout == SERVICE_NO_LAYOUT && a->trace.kv.model != NULL)
