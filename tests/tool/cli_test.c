@@ -60,6 +60,7 @@ static const mistake mistakes[] = {
     {"negative_device_bytes", {"replay", "--device-bytes=-1", "x"}, NULL, "--device-bytes: '-1' is negative"},
     {"zero_device_bytes", {"replay", "--device-bytes", "0", "x"}, NULL, "--device-bytes"},
     {"cost_on_cuda", {"replay", "--cost", "c", "--driver", "cuda", "x"}, NULL, "--cost is for the host driver"},
+    {"compare_on_cuda", {"replay", "--compare", "--driver", "cuda", "x"}, NULL, "--compare needs the host driver"},
     {"no_cost_file", {"replay", "--cost", "no/such.cost", "-"}, "alloc 1 1 0\n", "no/such.cost can't be opened"},
     {"capacity_and_device", {"replay", "--min-capacity", "--device-bytes", "1GiB", "x"}, NULL, "exclude"},
     {"zero_streams", {"replay", "--streams", "0", "x"}, NULL, "--streams: 0 is outside"},
@@ -143,7 +144,7 @@ VTEST(Cli, EveryOptionOfReplayIsDocumented) {
   static const char *const options[] = {
       "--driver", "--device-bytes", "--min-capacity", "--streams",    "--scale",      "--repeat",
       "--preset", "--conf",         "--intruder",     "--step-every", "--defragment", "--json",
-      "--work",   "--kv",           "--model",        "--pairing",    "--cost"};
+      "--work",   "--kv",           "--model",        "--pairing",    "--cost",       "--compare"};
   vtest_process process = run(ARGS("replay", "--help"), NULL);
   for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) VEXPECT_STR_CONTAINS(process.out, options[i]);
   VEXPECT_STR_CONTAINS(process.out, "Examples:");
@@ -219,7 +220,7 @@ VTEST(Cli, ADefragmentedReplay) {
   json_decref(document);
   vtest_process_free(&process);
   process = run(ARGS("replay", "-", "--preset", "tight", "--defragment", "end"), trace);
-  VEXPECT_STR_CONTAINS(process.out, "grew from 2 MiB to 4 MiB");
+  VEXPECT_STR_CONTAINS(process.out, "from 2 MiB to 4 MiB");
   vtest_process_free(&process);
 }
 
@@ -227,6 +228,16 @@ VTEST(Cli, AFailedAllocationIsStatusOne) {
   vtest_process process = run(ARGS("replay", "-", "--device-bytes", "4MiB"), "alloc 1 8388608 0\nfree 1\n");
   VEXPECT_INT_EQ(process.status, 1);
   VEXPECT_STR_CONTAINS(process.out, "1 failed, the first because:");
+  vtest_process_free(&process);
+}
+
+VTEST(Cli, ModelsStandBesideThePool) {
+  vtest_process process = run(ARGS("replay", "-", "--compare", "--min-capacity"), "alloc 1 73400320 0\n");
+  VEXPECT_INT_EQ(process.status, 0);
+  // 70 MiB: as they are, in a segment of 70 MiB, in four handles of 20 MiB.
+  VEXPECT_STR_CONTAINS(process.out, "vmpool        caching     expandable\n");
+  VEXPECT_STR_CONTAINS(process.out, "smallest device                70 MiB         70 MiB         80 MiB\n");
+  VEXPECT_STR_CONTAINS(process.out, "1.0000         1.0000         1.1429\n");
   vtest_process_free(&process);
 }
 
