@@ -233,7 +233,7 @@ static vmp_status defragment_locked(run *r, vmp_defragment_report *report) {
     look(r, report);
   } else {
     status = gather(r, &stop);
-    report->stop = stop;
+    report->stop = (int)stop;
     report->largest_free_mapped_after = vmp_stats_largest_free_mapped(pool);
   }
   fill_report(r, report);

@@ -170,9 +170,9 @@ static void text_models(FILE *out, const replay_result *r) {
 
 static void text_defragmentation(FILE *out, const player_defragmentation *d) {
   char before[SIZE_TEXT_BYTES], after[SIZE_TEXT_BYTES], moved[SIZE_TEXT_BYTES];
-  fprintf(out, "  %-22s %" PRIu64 " runs remapped %s; in the last one the largest block without a driver call\n",
+  fprintf(out, "  %-22s %" PRIu64 " times, remapping %s; the last took the largest block without a driver call\n",
           "defragmentation", d->runs, size_text(d->moved_bytes, moved));
-  fprintf(out, "  %-22s grew from %s to %s\n", "", size_text(d->largest_before_bytes, before),
+  fprintf(out, "  %-22s from %s to %s\n", "", size_text(d->largest_before_bytes, before),
           size_text(d->largest_after_bytes, after));
 }
 
@@ -193,7 +193,8 @@ bool report_text(FILE *out, const char *trace_name, const trace *t, const replay
             r->first_failure);
   }
   if (r->bad_touches > 0)
-    fprintf(out, "  %-22s %" PRIu64 " touches of memory that was not there, or not theirs yet\n", "BAD TOUCHES", r->bad_touches);
+    fprintf(out, "  %-22s %" PRIu64 " touches of memory that was not there, or not theirs yet\n", "BAD TOUCHES",
+            r->bad_touches);
   if (r->fault[0] != '\0') fprintf(out, "  %-22s %s\n", "FAULT", r->fault);
   return ferror(out) == 0;
 }
