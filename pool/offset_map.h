@@ -38,7 +38,8 @@ void vmp_offset_map_add(vmp_offset_map *map, uint64_t offset, uint64_t value);
 
 // vmp_offset_map_find returns where an offset's value is kept, or NULL. Valid until the map changes.
 uint64_t *vmp_offset_map_find(const vmp_offset_map *map, uint64_t offset);
-// vmp_offset_map_remove takes an offset out; false (and *out_value untouched) when it isn't in. `out_value` may be NULL.
+// vmp_offset_map_remove takes an offset out; false, and *out_value untouched, when it isn't in. `out_value` may
+// be NULL.
 bool vmp_offset_map_remove(vmp_offset_map *map, uint64_t offset, uint64_t *out_value);
 
 typedef void (*vmp_offset_map_fn)(void *context, uint64_t offset, uint64_t value);

@@ -25,8 +25,8 @@ typedef struct pool_rig {
 void pool_rig_setup(pool_rig *rig);
 void pool_rig_teardown(pool_rig *rig);
 
-// rig_open_driver opens a host driver with one device of `device_bytes` (0: 80 GiB) and granules of 2 MiB, in late mode,
-// and makes the streams.
+// rig_open_driver opens a host driver with one device of `device_bytes` (0: 80 GiB) and granules of 2 MiB, in late
+// mode, and makes the streams.
 void rig_open_driver(pool_rig *rig, uint64_t device_bytes);
 // rig_open_driver_with does the same with all options of the host driver.
 void rig_open_driver_with(pool_rig *rig, const vmp_host_options *options);
