@@ -314,7 +314,6 @@ void vmp_mid_catch_up(vmp_mid *mid) {
   mid->stale = false;
   while (mid->ops.next_change(mid->ops.self, &mid->cursor, &offset, &bytes)) {
     changed = true;
-    if (bytes == UINT64_MAX) everything = true;
     if (!everything) vmp_mid_refresh(mid, offset, offset + bytes);
   }
   if (everything) {

@@ -311,6 +311,24 @@ VTEST_F(MidArena, SmallerWhenTheSupplyHasNoMore, rig) {
   VEXPECT_UINT_EQ(f->arenas.takes, 2);
 }
 
+// A request that is aligned to more than an arena is finds a place in the arena that is taken for it.
+VTEST_F(MidArena, AlignedForTheRequest, rig) {
+  f->arenas.gap_bytes = 2 * MIB;
+  (void)take(f, 256 * MIB);
+  vmp_request request = {.bytes = 200 * MIB, .alignment = 64 * MIB, .effort = VMP_EFFORT_NORMAL};
+  vmp_placed placed;
+  VASSERT_OK(vmp_mid_alloc(f->mid, &request, NULL, &placed));
+  VEXPECT_UINT_EQ(placed.offset, 320 * MIB);
+}
+
+VTEST(MidArena, AlignedForTheLargestChunk) {
+  rig f = {.fake = NULL};
+  rig_start(&f, &(vmp_fake_options){.slots = 512, .offset = 2 * MIB},
+            &(vmp_mid_options){.arena_bytes = 256 * MIB, .chunk_max_bytes = 32 * MIB});
+  VEXPECT_UINT_EQ(take(&f, MIB), 32 * MIB);
+  rig_teardown(&f);
+}
+
 VTEST_F(MidArena, FailureOfTheSupplyIsPassedOn, rig) {
   f->arenas.fail_status = VMP_ERROR_DRIVER;
   vmp_request request = request_of(MIB, 0);
