@@ -166,6 +166,14 @@ VTEST(Bench, FillEndsAtTheFirstFailure) {
   VEXPECT_UINT_LE(r.peak_mapped_bytes, 128 * MIB);
 }
 
+// The share is what the pool itself counts as requested at the failure, which serves nothing.
+VTEST(Bench, TheShareIsWhatIsLive) {
+  bench_options o = small("fill");
+  o.seeds = 1;
+  const bench_result r = run("fill", o);
+  VEXPECT_NEAR(r.share_at_first_failure, (double)r.requested_bytes / (double)(128 * MIB), 1e-12);
+}
+
 VTEST(Bench, FillCanEndBeforeAnyFailure) {
   bench_options o = small("fill");
   o.seeds = 1;

@@ -158,6 +158,28 @@ VTEST(Caching, SmallRestsOfLargeBlocksAreNotSplitOff) {
   model_close(m);
 }
 
+VTEST(Caching, SmallBlocksAreSplitToTheLastStep) {
+  model *m = open_model(MODEL_CACHING, UINT64_MAX);
+  model_alloc(m, 0, MIB, 0);
+  model_alloc(m, 1, MIB - 512, 0);
+  model_alloc(m, 2, 512, 0);
+  VEXPECT_UINT_EQ(model_progress(m)->mapped_bytes, 2 * MIB);
+  model_close(m);
+}
+
+VTEST(Caching, SegmentsWithALiveBlockStay) {
+  model *m = open_model(MODEL_CACHING, 20 * MIB);
+  const model_counts *c = model_progress(m);
+  model_alloc(m, 0, 5 * MIB, 0);  // the first 5 MiB of a buffer
+  model_alloc(m, 1, 5 * MIB, 0);
+  model_free(m, 0);  // 5 MiB free, 5 MiB live, 10 MiB free
+  model_alloc(m, 2, 16 * MIB, 0);
+  VEXPECT_UINT_EQ(c->failed_allocs, 1);
+  VEXPECT_UINT_EQ(c->calls.free, 0);
+  VEXPECT_UINT_EQ(c->mapped_bytes, 20 * MIB);
+  model_close(m);
+}
+
 VTEST(Caching, WholeFreeSegmentsGoBackWhenTheDeviceIsFull) {
   model *m = open_model(MODEL_CACHING, 64 * MIB);
   const model_counts *c = model_progress(m);
@@ -235,6 +257,24 @@ VTEST(Expandable, HandlesInsideFreeBlocksGoBackWhenTheDeviceIsFull) {
   model_close(m);
 }
 
+// Neighbouring holes are one hole, which grows by one call.
+VTEST(Expandable, HolesJoin) {
+  model *m = open_model(MODEL_EXPANDABLE, 60 * MIB);
+  const model_counts *c = model_progress(m);
+  model_alloc(m, 0, 20 * MIB, 0);
+  model_alloc(m, 1, 20 * MIB, 0);
+  for (uint32_t i = 0; i < 2; i++) {
+    model_free(m, i);
+    model_alloc(m, 2, 61 * MIB, 1);  // never fits, and makes the free handle go
+  }
+  VEXPECT_UINT_EQ(c->mapped_bytes, 0);
+  const model_calls before = c->calls;
+  model_alloc(m, 0, 40 * MIB, 0);
+  VEXPECT_UINT_EQ(c->calls.set_access, before.set_access + 1);
+  VEXPECT_UINT_EQ(c->calls.map, before.map + 2);
+  model_close(m);
+}
+
 // Handles that were made before one is refused are released again.
 VTEST(Expandable, AHalfDoneGrowthIsUndone) {
   model *m = open_model(MODEL_EXPANDABLE, 50 * MIB);
@@ -262,6 +302,25 @@ VTEST(Models, HugeAndEmptyRequests) {
     VEXPECT_UINT_EQ(model_progress(m)->mapped_bytes, 0);
     model_close(m);
   }
+}
+
+VTEST(Cost, EveryCallHasItsPrice) {
+  model_cost cost;
+  model_cost_defaults(&cost);
+  const model_calls calls = {.reserve = 1,
+                             .create = 2,
+                             .map = 2,
+                             .set_access = 1,
+                             .unmap = 3,
+                             .release = 4,
+                             .alloc = 5,
+                             .free = 6,
+                             .access_mappings = 7,
+                             .unmap_mappings = 8,
+                             .create_bytes = 9 * MIB};
+  cost.create_per_mib = 1000;
+  VEXPECT_NEAR(model_cost_us(&cost, &calls),
+               10 + 2 * 30 + 2 * 1.5 + 5 + 4 * 20 + 5 * 100 + 6 * 100 + 7 * 30 + 8 * 20 + 9000, 1e-9);
 }
 
 VTEST(Cost, FilesChangeWhatTheyName) {

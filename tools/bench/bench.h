@@ -71,9 +71,10 @@ typedef struct bench_result {
   double driver_call_ns_p50, driver_call_ns_max;
 
   uint64_t peak_requested_bytes, peak_live_bytes, peak_mapped_bytes;
-  uint64_t mapped_bytes, granule_bytes, live_blocks;  // at the end
-  uint64_t metadata_start_bytes, metadata_bytes;      // of the empty pool, and at the end
-  uint64_t driver_calls;                              // after the set-up
+  uint64_t requested_bytes, mapped_bytes, live_blocks;  // at the end
+  uint64_t granule_bytes;
+  uint64_t metadata_start_bytes, metadata_bytes;  // of the empty pool, and at the end
+  uint64_t driver_calls;                          // after the set-up
 
   bool has_scaling;  // threads: throughput of all of them to that of one
   double scaling;

@@ -26,6 +26,7 @@ static void put_memory(json_t *o, const bench_result *r) {
   json_put_count(o, "peak_requested_bytes", r->peak_requested_bytes);
   json_put_count(o, "peak_live_bytes", r->peak_live_bytes);
   json_put_count(o, "peak_mapped_bytes", r->peak_mapped_bytes);
+  json_put_count(o, "requested_bytes", r->requested_bytes);
   json_put_count(o, "mapped_bytes", r->mapped_bytes);
   json_put_count(o, "granule_bytes", r->granule_bytes);
   json_put_count(o, "live_blocks", r->live_blocks);

@@ -86,6 +86,7 @@ bool rig_finish(bench_rig *rig, bench_result *result, tool_error *error) {
   result->peak_requested_bytes = stats.peak_requested;
   result->peak_live_bytes = stats.peak_live;
   result->peak_mapped_bytes = stats.peak_mapped;
+  result->requested_bytes = stats.requested;
   result->mapped_bytes = stats.mapped;
   result->granule_bytes = stats.granule;
   result->live_blocks = stats.blocks;

@@ -83,7 +83,7 @@ static heap_block *grow_at(model *m, model_space *space, heap_block *first, uint
     block->bytes += next->bytes;
     heap_delete(&m->heap, next);
   }
-  return heap_merge(&m->heap, block);
+  return block;
 }
 
 heap_block *expandable_alloc(model *m, model_space *space, uint64_t bytes) {
