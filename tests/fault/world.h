@@ -18,7 +18,7 @@
 #include "vmm/device.h"
 #include "vmm/driver_host.h"
 
-#define GRANULE UINT64_C(8192)  // of the devices: small, since all data is really moved
+#define GRANULE UINT64_C(4096)  // of the devices: small, since all data is really moved
 #define WORLD_STREAMS 4u
 #define WORLD_CLAIMS 8u
 #define WORLD_READS 64u

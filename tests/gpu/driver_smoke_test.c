@@ -1,5 +1,5 @@
 // driver_smoke_test.c: what the pool relies on in a driver, each as one small scenario that must work. What a driver
-// may do differently is in driver_rules_test.c.
+// may do differently is //tests/conformance.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@ static int option_number(const char *name) {
   return text != NULL ? atoi(text) : 0;
 }
 
-static void open_host(gpu_rig *f) {
-  VASSERT_OK(vmp_host_open(&f->driver, NULL));
+static void open_host(gpu_rig *f, const vmp_host_options *options) {
+  VASSERT_OK(vmp_host_open(&f->driver, options));
   VASSERT_INT_EQ(vmp_drv_init(f->driver, 0), VMP_CU_SUCCESS);
 }
 
@@ -29,13 +29,15 @@ static void open_cuda(gpu_rig *f) {
   VASSERT_OK(status);
 }
 
-void gpu_rig_setup(gpu_rig *f) {
+void gpu_rig_setup(gpu_rig *f) { gpu_rig_setup_with(f, NULL); }
+
+void gpu_rig_setup_with(gpu_rig *f, const struct vmp_host_options *host_options) {
   const char *name = vtest_option("driver");
   if (name != NULL && strcmp(name, "host") != 0 && strcmp(name, "cuda") != 0) {
     VFAIL("--driver=%s: it must be cuda or host", name);
   }
   if (gpu_rig_is_host()) {
-    open_host(f);
+    open_host(f, host_options);
   } else {
     open_cuda(f);
   }

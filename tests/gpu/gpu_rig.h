@@ -24,6 +24,9 @@ typedef struct gpu_rig {
 // gpu_rig_setup opens the driver and makes the device's primary context current. Where there is no GPU, the test is
 // skipped, and says so; a driver that is there but doesn't work fails it.
 void gpu_rig_setup(gpu_rig *f);
+// gpu_rig_setup_with does the same with options for the host driver, where that one is asked for; NULL: the defaults.
+struct vmp_host_options;
+void gpu_rig_setup_with(gpu_rig *f, const struct vmp_host_options *host_options);
 // gpu_rig_teardown undoes it. On the host driver it also fails the test for anything that it left behind.
 void gpu_rig_teardown(gpu_rig *f);
 
