@@ -217,7 +217,8 @@ static const char *fault_case_name(const fault_case *p) { return p->name; }
 
 VTEST_P(PoolFault, EveryDriverCall, fault_case, fault_cases, fault_case_name) {
   uint64_t calls = 1, struck = 0;
-  for (uint64_t nth = 0; nth <= calls && !vtest_has_failure(); nth++) {
+  uint64_t stride = vtest_ops(100000) < 100000 ? 7 : 1;  // where random tests are cut short, so is this
+  for (uint64_t nth = 0; nth <= calls && !vtest_has_failure(); nth += nth == 0 ? 1 : stride) {
     pool_rig rig;
     open_rig(&rig);
     VASSERT_NO_FAILURE();
@@ -236,7 +237,7 @@ VTEST_P(PoolFault, EveryDriverCall, fault_case, fault_cases, fault_case_name) {
   }
   printf("%s: %" PRIu64 " calls, %" PRIu64 " failed steps\n", p->name, calls, struck);
   VEXPECT_UINT_GT(calls, 100);
-  VEXPECT_UINT_GT(struck, 20);
+  VEXPECT_UINT_GT(struck * stride, 20);
 }
 
 VTEST(PoolFault, EveryHostAllocation) {

@@ -58,7 +58,7 @@ VTEST_F(Threads, Case13TheLimitHolds, pool_rig) {
   vmp_host_delay(f->driver, VMP_CALL_mem_create, watch_limit, f);
   pthread_barrier_t barrier;
   crew crews[16];
-  uint64_t rounds = vtest_ops(100) < 100 ? 10 : 100, obtained = 0;
+  uint64_t rounds = vtest_ops(100000) < 100000 ? 10 : 100, obtained = 0;
   VASSERT_INT_EQ(pthread_barrier_init(&barrier, NULL, 16), 0);
   for (int i = 0; i < 16; i++) crews[i] = (crew){.f = f, .id = i, .ops = rounds, .barrier = &barrier};
   run_crew(crews, 16, grab_eight_gib);
