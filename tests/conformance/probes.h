@@ -1,7 +1,7 @@
 // probes.h: what is asked, rule by rule of table A, and what is to be answered.
 //
 //   X(rule, evidence, function, asked, strict, also, levels, where)
-//     strict   table A's code, which the host driver gives at level strict. An answer that is no code is told in `asked`
+//     strict   table A's code, which the host driver gives at level strict; where the answer is no code, `asked` says so
 //     also     the codes that the table allows beside it, and what section 8 or 15 of the contract leaves open
 //     levels   the host driver at levels lint and compat: ALIKE, LINT(code) (at both), COMPAT(code)
 //     where    HERE, ALONE, BARE: see conform_where
@@ -169,6 +169,7 @@
   X(55, "I", fill_without_right, "memset: no right", 1, NONE, ALIKE, ALONE)                                        \
   X(55, "I", htod_from_null, "copy to device: source null", 1, NONE, ALIKE, ALONE)                                 \
   X(56, "I", rights_lowered_under_work, "sync after rights lowered under work", 700, ALSO(0), ALIKE, ALONE)        \
+  X(56, "I", rights_given_back_under_work, "sync after rights taken and given back", 700, ALSO(0), ALIKE, ALONE)   \
   X(56, "I", remapped_under_work, "sync after a remap under work", 700, ALSO(0), ALIKE, ALONE)                     \
   X(58, "D,I", sync_after_illegal_address, "sync again after 700", 700, NONE, ALIKE, ALONE)                        \
   X(58, "D,I", stream_after_illegal_address, "stream create after 700", 700, NONE, ALIKE, ALONE)                   \
@@ -187,7 +188,8 @@
   X(49, "D", event_shared_with_timing, "event create: interprocess with timing", 1, NONE, ALIKE, HERE)             \
   X(50, "D", record_across_contexts, "event record across contexts", 400, ALSO(1, 709), COMPAT(1), ALONE)          \
   X(50, "U", query_a_destroyed_event, "event query: destroyed", 400, ALSO(1, 709, CONFORM_CRASHED), COMPAT(1), ALONE) \
-  X(50, "U", query_a_destroyed_stream, "stream query: destroyed", 400, ALSO(1, 709, CONFORM_CRASHED), COMPAT(1), ALONE) \
+  X(50, "U", query_a_destroyed_stream, "stream query: destroyed", 400, ALSO(1, 709, CONFORM_CRASHED), COMPAT(1), \
+    ALONE)                                                                                                          \
   X(50, "U", query_no_event, "event query: null", 400, ALSO(1, 709), COMPAT(1), HERE)                              \
   X(51, "D", query_a_pending_stream, "stream query: pending", 600, NONE, ALIKE, HERE)                              \
   X(51, "D", query_a_pending_event, "event query: pending", 600, NONE, ALIKE, HERE)                                \

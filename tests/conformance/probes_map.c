@@ -137,7 +137,11 @@ int conform_grant_without_page_tables(conform *c) {
   if (!c->host) return conform_not_here(c, "only a model runs out of page tables when asked to");
   vmp_host_fault fault = {VMP_CALL_mem_set_access, 1, VMP_CU_OUT_OF_MEMORY, false};
   if (!vmp_host_inject(c->driver, &fault)) return CONFORM_FAILED;
-  return grant(c, conform_place(c, 1), c->granule, ours(c));
+  int code = grant(c, conform_place(c, 1), c->granule, ours(c));
+  vmp_host_lift(c->driver);
+  vmp_cu_access_desc none = conform_desc(c->base.device.ordinal, VMP_CU_ACCESS_NONE);
+  if (code == VMP_CU_SUCCESS) (void)grant(c, conform_place(c, 1), c->granule, none);
+  return code;
 }
 
 // ---- get access ----

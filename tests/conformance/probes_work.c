@@ -36,15 +36,18 @@ int conform_sync_after_unmap_under_work(conform *c) {
   if (!fill_behind_gate(c, &gate) || unmap_one(c) != VMP_CU_SUCCESS) return CONFORM_FAILED;
   return sync_behind(c, &gate);
 }
-int conform_rights_lowered_under_work(conform *c) {
+static int lower(conform *c, bool give_back) {
   conform_gate gate;
   vmp_cu_access_desc none = conform_desc(c->base.device.ordinal, VMP_CU_ACCESS_NONE);
   if (!fill_behind_gate(c, &gate)) return CONFORM_FAILED;
   if (vmp_drv_mem_set_access(c->driver, conform_place(c, 0), c->granule, &none, 1) != VMP_CU_SUCCESS) {
     return CONFORM_FAILED;
   }
+  if (give_back) gpu_grant(&c->base, conform_place(c, 0), 1);
   return sync_behind(c, &gate);
 }
+int conform_rights_lowered_under_work(conform *c) { return lower(c, false); }
+int conform_rights_given_back_under_work(conform *c) { return lower(c, true); }
 int conform_remapped_under_work(conform *c) {
   conform_gate gate;
   if (!fill_behind_gate(c, &gate) || unmap_one(c) != VMP_CU_SUCCESS) return CONFORM_FAILED;
