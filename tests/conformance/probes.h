@@ -1,7 +1,7 @@
 // probes.h: what is asked, rule by rule of table A, and what is to be answered.
 //
 //   X(rule, evidence, function, asked, strict, also, levels, where)
-//     strict   table A's code, which the host driver gives at level strict; where the answer is no code, `asked` says so
+//     strict   table A's code, which the host driver gives at level strict; `asked` says so where it is no code
 //     also     the codes that the table allows beside it, and what section 8 or 15 of the contract leaves open
 //     levels   the host driver at levels lint and compat: ALIKE, LINT(code) (at both), COMPAT(code)
 //     where    HERE, ALONE, BARE: see conform_where
