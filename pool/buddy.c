@@ -175,22 +175,25 @@ static bool is_worth_a_fresh_place(vmp_status status, vmp_effort effort) {
   return effort == VMP_EFFORT_RESIZE && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT);
 }
 
+// take_fresh_place is for a block whose best place failed with `first_status`, which stays the truth about the request
+// if there is no memory for a fresh place either. MAY UNLOCK.
 static vmp_status take_fresh_place(vmp_buddy *buddy, const vmp_request *request, const demand *d, uint64_t failed_slot,
-                                   vmp_placed *out_placed) {
+                                   vmp_status first_status, vmp_placed *out_placed) {
   vmp_buddy_place place;
   bool blocked;
   vmp_status status = VMP_ERROR_FRAGMENTED;
   if (find_place(buddy, d, request->stream, VMP_BUDDY_FRESH, &place, &blocked) && place.slot != failed_slot) {
     status = take_place(buddy, request, d, &place, out_placed);
   }
-  if (status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT ||
-      status == VMP_ERROR_BUSY) {
-    return vmp_fail(
-        VMP_ERROR_FRAGMENTED,
-        "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one",
-        (unsigned long long)request->bytes);
-  }
-  return status;
+  bool out_of_memory = status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY ||
+                       status == VMP_ERROR_LIMIT || status == VMP_ERROR_BUSY;
+  if (!out_of_memory) return status;
+  return vmp_fail(
+      first_status,
+      first_status == VMP_ERROR_FRAGMENTED
+          ? "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one"
+          : "no physical memory for %llu bytes, neither at the best place nor at a fresh one",
+      (unsigned long long)request->bytes);
 }
 
 vmp_status vmp_buddy_alloc(vmp_buddy *buddy, const vmp_request *request, vmp_placed *out_placed) {
@@ -212,8 +215,7 @@ vmp_status vmp_buddy_alloc(vmp_buddy *buddy, const vmp_request *request, vmp_pla
   }
   status = take_place(buddy, request, &d, &place, out_placed);
   if (!is_worth_a_fresh_place(status, request->effort)) return status;
-  vmp_status fresh = take_fresh_place(buddy, request, &d, place.slot, out_placed);
-  return fresh == VMP_ERROR_FRAGMENTED ? status : fresh;
+  return take_fresh_place(buddy, request, &d, place.slot, status, out_placed);
 }
 
 bool vmp_buddy_look(vmp_buddy *buddy, const vmp_request *request, uint64_t *out_offset, vmp_cost *out_cost) {

@@ -95,7 +95,7 @@ static vmp_status take_place(vmp_mid *mid, const vmp_request *request, void *own
   if (status != VMP_OK) return status;
   status = mid->ops.claim(mid->ops.self, offset, request->bytes, request->stream, request->effort, &moved);
   if (status != VMP_OK) {
-    vmp_mid_give_back(mid, piece, parts_fence, false);
+    vmp_mid_give_back(mid, piece, parts_fence);
     return status;
   }
   // The slots at the block's ends may hold free bytes too: they are mapped now.
@@ -116,9 +116,10 @@ static bool is_worth_a_fresh_place(vmp_status status, vmp_effort effort) {
   return effort == VMP_EFFORT_RESIZE && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT);
 }
 
-// take_fresh_place is for a block whose best place failed because of chunk sizes. MAY UNLOCK.
+// take_fresh_place is for a block whose best place failed with `first_status`, which stays the truth about the request
+// if there is no memory for a fresh place either. MAY UNLOCK.
 static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, void *owner, uint64_t failed_offset,
-                                   vmp_placed *out_placed) {
+                                   vmp_status first_status, vmp_placed *out_placed) {
   vmp_mid_place place;
   vmp_mid_catch_up(mid);
   if (!vmp_mid_place_fresh(mid, request, &place)) {
@@ -130,14 +131,15 @@ static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, voi
   }
   vmp_status status = VMP_ERROR_FRAGMENTED;
   if (place.offset != failed_offset) status = take_place(mid, request, owner, &place, out_placed);
-  if (status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT ||
-      status == VMP_ERROR_BUSY) {
-    return vmp_fail(
-        VMP_ERROR_FRAGMENTED,
-        "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one",
-        (unsigned long long)request->bytes);
-  }
-  return status;
+  bool out_of_memory = status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY ||
+                       status == VMP_ERROR_LIMIT || status == VMP_ERROR_BUSY;
+  if (!out_of_memory) return status;
+  return vmp_fail(
+      first_status,
+      first_status == VMP_ERROR_FRAGMENTED
+          ? "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one"
+          : "no physical memory for %llu bytes, neither at the best place nor at a fresh one",
+      (unsigned long long)request->bytes);
 }
 
 vmp_status vmp_mid_alloc(vmp_mid *mid, const vmp_request *request, void *owner, vmp_placed *out_placed) {
@@ -151,8 +153,7 @@ vmp_status vmp_mid_alloc(vmp_mid *mid, const vmp_request *request, void *owner, 
   }
   status = take_place(mid, request, owner, &place, out_placed);
   if (!is_worth_a_fresh_place(status, request->effort)) return status;
-  vmp_status fresh = take_fresh_place(mid, request, owner, place.offset, out_placed);
-  return fresh == VMP_ERROR_FRAGMENTED ? status : fresh;
+  return take_fresh_place(mid, request, owner, place.offset, status, out_placed);
 }
 
 bool vmp_mid_look(vmp_mid *mid, const vmp_request *request, uint64_t *out_offset, vmp_cost *out_cost) {
@@ -180,7 +181,7 @@ static uint32_t used_piece(const vmp_mid *mid, uint64_t offset) {
 void vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence) {
   uint32_t piece = used_piece(mid, offset);
   mid->ops.release(mid->ops.self, offset, vmp_mid_piece_at(mid, piece)->bytes, fence);
-  vmp_mid_give_back(mid, piece, fence, true);
+  vmp_mid_give_back(mid, piece, fence);
 }
 
 bool vmp_mid_find(const vmp_mid *mid, uint64_t offset, uint64_t *out_start, uint64_t *out_bytes, void **out_owner) {

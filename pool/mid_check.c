@@ -67,8 +67,11 @@ static void check_index(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_repo
       uint64_t end = sector + ((uint64_t)(p + 1) << VMP_MID_PAGE_LOG2);
       uint32_t expected = index != 0 && vmp_mid_piece_at(mid, index)->offset < end ? index : 0;
       bool start = (pages->starts[p / 64] >> (p % 64) & 1) != 0;
-      bool word = (pages->words >> (p / 64) & 1) != 0;
-      if (pages->first[p] != expected || start != (expected != 0) || (start && !word)) {
+      if (p % 64 == 0 && (pages->words >> (p / 64) & 1) != (pages->starts[p / 64] != 0)) {
+        vmp_report_fault(report, "mid: the index is wrong about the 64 pages up to %#llx",
+                         (ull)(end + (UINT64_C(63) << VMP_MID_PAGE_LOG2)));
+      }
+      if (pages->first[p] != expected || start != (expected != 0)) {
         vmp_report_fault(report, "mid: the index is wrong about the page that ends at %#llx", (ull)end);
       }
       while (index != 0 && vmp_mid_piece_at(mid, index)->offset < end) index = vmp_mid_piece_at(mid, index)->next;

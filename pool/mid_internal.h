@@ -140,8 +140,9 @@ void vmp_mid_refresh(vmp_mid *mid, uint64_t offset, uint64_t end);
 // (for vmp_mid_give_back, should the claim fail). VMP_ERROR_HOST_OUT_OF_MEMORY, and then nothing has changed.
 vmp_status vmp_mid_cut(vmp_mid *mid, const vmp_mid_place *place, uint64_t bytes, void *owner, uint32_t *out_piece,
                        vmp_fence *out_fence);
-// vmp_mid_give_back makes a used block free again. Allocates nothing, can't fail. `mapped`: its slots are mapped.
-void vmp_mid_give_back(vmp_mid *mid, uint32_t piece, vmp_fence fence, bool mapped);
+// vmp_mid_give_back makes a used block free again. Allocates nothing, can't fail (but may leave the runs stale, if more
+// of them come of it than were promised).
+void vmp_mid_give_back(vmp_mid *mid, uint32_t piece, vmp_fence fence);
 // vmp_mid_settle drops complete fences from the parts of [offset, end), at most `limit` of them, and joins what is
 // alike then.
 void vmp_mid_settle(vmp_mid *mid, uint64_t offset, uint64_t end, unsigned limit);

@@ -367,7 +367,7 @@ vmp_status vmp_mid_cut(vmp_mid *mid, const vmp_mid_place *place, uint64_t bytes,
   return VMP_OK;
 }
 
-void vmp_mid_give_back(vmp_mid *mid, uint32_t index, vmp_fence fence, bool mapped) {
+void vmp_mid_give_back(vmp_mid *mid, uint32_t index, vmp_fence fence) {
   vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
   vmp_mid_arena *arena = vmp_mid_arena_of(mid, piece->offset);
   uint64_t offset = piece->offset, end = vmp_mid_piece_end(piece);
@@ -377,11 +377,7 @@ void vmp_mid_give_back(vmp_mid *mid, uint32_t index, vmp_fence fence, bool mappe
   piece->kind = VMP_MID_PART;
   piece->fence = fence;
   vmp_ranges_add(&mid->extents, offset, end - offset, arena->offset, arena_end(arena));
-  if (mapped) {
-    index_runs(mid, arena, offset, end, false);
-  } else {
-    vmp_mid_refresh(mid, offset, end);
-  }
+  index_runs(mid, arena, offset, end, false);
   if (may_join(mid, piece->prev, index)) index = join(mid, arena, piece->prev, index);
   uint32_t next = vmp_mid_piece_at(mid, index)->next;
   if (may_join(mid, index, next)) (void)join(mid, arena, index, next);

@@ -33,6 +33,31 @@ VTEST_F(BuddyPlace, SmallestOrderThenLowestAddress, rig) {
   VEXPECT_UINT_EQ(take(f, SLOT, 0), 2 * SLOT);
 }
 
+VTEST_F(BuddyPlace, SmallestOrderThoughItLiesHigher, rig) {
+  uint64_t blocks[6];
+  for (int i = 0; i < 6; i++) blocks[i] = take(f, SLOT, 0);
+  give(f, blocks[2], 0, 1);
+  give(f, blocks[3], 0, 2);
+  give(f, blocks[5], 0, 3);
+  vmp_fake_unmap(f->fake, 2 * SLOT, 2 * SLOT);
+  vmp_fake_unmap(f->fake, 5 * SLOT, SLOT);
+  VEXPECT_UINT_EQ(take(f, SLOT, 0), 5 * SLOT);  // not 2, which would split a pair
+}
+
+VTEST_F(BuddyPlace, LookFindsThePlaceAndItsCost, rig) {
+  uint64_t offset;
+  vmp_cost cost;
+  vmp_request request = request_of(4 * SLOT, 0);
+  vmp_fake_map(f->fake, 100 * SLOT, 3 * SLOT);
+  VASSERT_TRUE(vmp_buddy_look(f->buddy, &request, &offset, &cost));
+  VEXPECT_UINT_EQ(offset, 100 * SLOT);
+  VEXPECT_UINT_EQ(cost.slots_to_map, 1);
+  VEXPECT_UINT_EQ(vmp_fake_get_counts(f->fake)->claims, 0);
+  expect_layout(f, "free 0+512");
+  request.bytes = 2 * GIB;
+  VEXPECT_FALSE(vmp_buddy_look(f->buddy, &request, &offset, &cost));
+}
+
 VTEST_F(BuddyPlace, AFreedBlockIsUsedAgainWithoutMapping, rig) {
   uint64_t a = take(f, 70 * MIB, 0);
   (void)take(f, 70 * MIB, 0);
@@ -54,6 +79,7 @@ VTEST_F(BuddyPlace, EffortMappedMapsNothing, rig) {
   VEXPECT_UINT_EQ(placed.offset, 80 * SLOT);
   VEXPECT_STATUS(vmp_buddy_alloc(f->buddy, &request, &placed), VMP_ERROR_BUSY);
   VEXPECT_UINT_EQ(vmp_fake_mapped_slots(f->fake), 7);
+  VEXPECT_UINT_EQ(vmp_fake_get_counts(f->fake)->claims, 1);  // refused without asking
 }
 
 // ---- blocked slots ----
@@ -62,6 +88,15 @@ VTEST_F(BuddyPlace, BlockedSlotsAreAvoided, rig) {
   VEXPECT_UINT_EQ(take(f, 2 * SLOT, 0), 0);
   VEXPECT_UINT_EQ(take(f, 2 * SLOT, 0), 4 * SLOT);
   VEXPECT_UINT_EQ(take(f, 128 * MIB, 0), 64 * SLOT);
+}
+
+// More blocked places of the right order than a search looks at: it goes on until it finds an open one.
+VTEST_F(BuddyPlace, ManyBlockedPlacesHideNoOpenOne, rig) {
+  for (int i = 0; i < 512; i++) (void)take(f, SLOT, 0);
+  for (uint64_t i = 0; i < 512; i += 2) give(f, i * SLOT, 0, i);
+  vmp_fake_unmap(f->fake, 0, SLOT);
+  for (uint64_t i = 0; i < 400; i += 2) vmp_fake_block(f->fake, i * SLOT, SLOT, true);
+  VEXPECT_UINT_EQ(take(f, SLOT, 0), 400 * SLOT);
 }
 
 VTEST_F(BuddyPlace, OnlyBlockedPlacesAreBusyNotExhausted, rig) {
@@ -148,6 +183,32 @@ VTEST_F(BuddyFence, UnlikeHalvesStayApart, rig) {
   VEXPECT_TRUE(vmp_fence_is_none(placed.after));
 }
 
+// A stream that is only named in a fence counts, and so does one that has only allocated.
+VTEST_F(BuddyFence, EveryStreamThatWasSeenKeepsHalvesApart, rig) {
+  uint64_t a = take(f, 512 * MIB, 1), b = take(f, 512 * MIB, 1);
+  give(f, a, 1, 5);
+  give(f, b, 2, 6);  // used by stream 2, as vmp_record_use says
+  expect_layout(f, "free 0+256, free 256+256");
+}
+
+VTEST_F(BuddyFence, AStreamThatOnlyAllocatedCounts, rig) {
+  vmp_buddy_free(f->buddy, take(f, 256 * MIB, 2), VMP_FENCE_NONE);
+  uint64_t a = take(f, 256 * MIB, 1);
+  give(f, a, 1, 5);
+  expect_layout(f, "free 0+128, free 128+128, free 256+256");  // stream 2 needn't wait for the other two
+}
+
+// Effort MAPPED doesn't merge by force: there may be new memory yet.
+VTEST_F(BuddyFence, EffortMappedKeepsHalvesApart, rig) {
+  uint64_t a = take(f, 512 * MIB, 1), b = take(f, 512 * MIB, 2);
+  give(f, a, 1, 5);
+  give(f, b, 2, 6);
+  vmp_request request = {.bytes = GIB, .alignment = 512, .stream = 1, .effort = VMP_EFFORT_MAPPED};
+  vmp_placed placed;
+  VEXPECT_STATUS(vmp_buddy_alloc(f->buddy, &request, &placed), VMP_ERROR_BUSY);
+  expect_layout(f, "free 0+256, free 256+256");
+}
+
 // A request that needs both merges them, and waits for who must be waited for.
 VTEST_F(BuddyFence, ARequestThatNeedsTheMergeGetsIt, rig) {
   uint64_t a = take(f, 512 * MIB, 1), b = take(f, 512 * MIB, 2);
@@ -169,6 +230,17 @@ VTEST_F(BuddyFence, HalvesMergeOnceTheirFencesAreComplete, rig) {
   vmp_placed placed = take_placed(f, 512 * MIB, 3);
   VEXPECT_UINT_EQ(placed.offset, 0);
   VEXPECT_TRUE(vmp_fence_is_none(placed.after));
+}
+
+// There is an unmapped place, but what merging gives needs no mapping at all.
+VTEST_F(BuddyFence, CompleteHalvesMergeBeforeNewMemoryIsMapped, rig) {
+  uint64_t a = take(f, 256 * MIB, 1), b = take(f, 256 * MIB, 2);
+  give(f, a, 1, 5);
+  give(f, b, 2, 6);
+  vmp_fake_complete(f->fake, 1, 5);
+  vmp_fake_complete(f->fake, 2, 6);
+  VEXPECT_UINT_EQ(take_placed(f, 512 * MIB, 3).offset, 0);
+  VEXPECT_UINT_EQ(vmp_fake_mapped_slots(f->fake), 256);
 }
 
 // ---- failures ----
@@ -205,6 +277,37 @@ VTEST_F(BuddyFailure, FragmentedTriesAFreshPlaceWithRoom, rig) {
   VEXPECT_STATUS(vmp_buddy_alloc(f->buddy, &request, &placed), VMP_ERROR_FRAGMENTED);
   vmp_buddy_stats after = stats_of(f);
   VEXPECT_BYTES_EQ(&before, &after, sizeof before);
+}
+
+VTEST_F(BuddyFailure, AFreshPlaceIsUnmappedAndAnotherOne, rig) {
+  (void)take(f, SLOT, 0);
+  vmp_fake_map(f->fake, 256 * SLOT, SLOT);  // at the beginning of the largest block
+  vmp_fake_fail_claims(f->fake, 0, 1, VMP_ERROR_FRAGMENTED);
+  VEXPECT_UINT_EQ(take(f, 2 * SLOT, 0), 258 * SLOT);
+}
+
+VTEST_F(BuddyFailure, TheOnlyPlaceIsNotTriedTwice, rig) {
+  vmp_fake_fail_claims(f->fake, 0, 2, VMP_ERROR_FRAGMENTED);
+  vmp_request request = request_of(GIB, 0);
+  vmp_placed placed;
+  VEXPECT_STATUS(vmp_buddy_alloc(f->buddy, &request, &placed), VMP_ERROR_FRAGMENTED);
+  VEXPECT_UINT_EQ(vmp_fake_get_counts(f->fake)->claims, 1);
+}
+
+// In the last resort a fresh place is tried for lack of memory too; if that fails, lack of memory is the answer.
+VTEST_F(BuddyFailure, LastResortTriesAFreshPlace, rig) {
+  (void)take(f, SLOT, 0);
+  vmp_request request = {.bytes = 2 * SLOT, .alignment = 512, .effort = VMP_EFFORT_NORMAL};
+  vmp_placed placed;
+  vmp_fake_fail_claims(f->fake, 0, 1, VMP_ERROR_OUT_OF_MEMORY);
+  VEXPECT_STATUS(vmp_buddy_alloc(f->buddy, &request, &placed), VMP_ERROR_OUT_OF_MEMORY);  // not yet
+  request.effort = VMP_EFFORT_RESIZE;
+  vmp_fake_fail_claims(f->fake, 0, 2, VMP_ERROR_LIMIT);
+  VEXPECT_STATUS(vmp_buddy_alloc(f->buddy, &request, &placed), VMP_ERROR_LIMIT);
+  VEXPECT_STATUS(vmp_last_error()->status, VMP_ERROR_LIMIT);
+  vmp_fake_fail_claims(f->fake, 0, 1, VMP_ERROR_OUT_OF_MEMORY);
+  VEXPECT_OK(vmp_buddy_alloc(f->buddy, &request, &placed));
+  VEXPECT_UINT_EQ(placed.offset, 256 * SLOT);
 }
 
 // Fail every host allocation in turn, once and from then on, until nothing fails any more.

@@ -295,6 +295,26 @@ static bool nothing_complete(void *self, vmp_fence fence) {
   return vmp_fence_is_none(fence);
 }
 
+// 2^49 slots are four blocks of the highest order, 2^47, that don't merge.
+VTEST(Buddy, TheHighestOrderDoesNotMerge) {
+  vmp_backing_ops ops = {
+      .granule_bytes = 4096, .cost = empty_cost, .run = empty_run, .known_complete = nothing_complete};
+  vmp_buddy *buddy;
+  VASSERT_OK(vmp_buddy_create(&buddy, &ops));
+  VASSERT_OK(vmp_buddy_add(buddy, 0, UINT64_C(1) << 61));
+  uint64_t offset, bytes;
+  vmp_fence fence;
+  VASSERT_OK(vmp_buddy_take_piece(buddy, 1, 1, true, &offset, &bytes, &fence));
+  vmp_buddy_free(buddy, offset, VMP_FENCE_NONE);
+  vmp_buddy_stats stats;
+  vmp_buddy_get_stats(buddy, &stats);
+  VEXPECT_UINT_EQ(stats.free_by_order[47], 4);
+  VEXPECT_UINT_EQ(stats.free_bytes, UINT64_C(1) << 61);
+  vmp_report report = {0};
+  VEXPECT_UINT_EQ(vmp_buddy_check(buddy, &report), 0);
+  vmp_buddy_destroy(buddy);
+}
+
 VTEST(Buddy, OnePebibyteCostsNoMoreThanOneGibibyte) {
   vmp_backing_ops ops = {
       .granule_bytes = SLOT, .cost = empty_cost, .run = empty_run, .known_complete = nothing_complete};

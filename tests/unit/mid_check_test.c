@@ -84,11 +84,17 @@ VTEST_F(MidCheck, IndexForgetsAStart, broken) {
 
 VTEST_F(MidCheck, IndexBits, broken) {
   vmp_mid_pages *pages = f->mid->arenas[0]->sectors[0].pages;
-  uint64_t page = 4 * MIB >> VMP_MID_PAGE_LOG2;
-  pages->starts[page / 64] ^= UINT64_C(1) << (page % 64);
-  expect_fault(f, "the index is wrong about the page that ends at 0x408000");
-  pages->starts[page / 64] ^= UINT64_C(1) << (page % 64);
-  pages->words ^= UINT64_C(1) << (page / 64);
+  uint64_t page = 4 * MIB >> VMP_MID_PAGE_LOG2;  // 128: the first one of word 2
+  pages->starts[2] ^= 2;                         // page 129
+  expect_fault(f, "the index is wrong about the page that ends at 0x410000");
+  pages->starts[2] ^= 2;
+  pages->words ^= 4;
+  expect_fault(f, "the index is wrong about the 64 pages up to 0x600000");
+  pages->words ^= 4;
+  pages->words ^= 1 << 10;  // 20..22 MiB: a bit without a page
+  expect_fault(f, "the index is wrong about the 64 pages up to 0x1600000");
+  pages->words ^= 1 << 10;
+  pages->first[page] = pages->first[0];
   expect_fault(f, "the index is wrong about the page that ends at 0x408000");
 }
 
@@ -134,6 +140,16 @@ VTEST_F(MidCheck, RunsNeedNotBeCompleteWhileStale, broken) {
   vmp_mem_fail_after(0, 0);
   VEXPECT_TRUE(f->mid->stale);
   VEXPECT_ONE_FAULT(&faults, "range nodes are promised to 4 blocks");
+}
+
+// Runs that say more than is mapped do no harm: a place is looked at before it is taken.
+VTEST_F(MidCheck, WrongRunsAreNotBelieved, broken) {
+  vmp_ranges_add(&f->mid->runs, 100 * MIB, 8 * MIB, 0, UINT64_MAX);
+  vmp_request request = {.bytes = 8 * MIB, .alignment = 512, .effort = VMP_EFFORT_MAPPED};
+  vmp_placed placed;
+  uint64_t claims = vmp_fake_get_counts(f->fake)->claims;
+  VEXPECT_STATUS(vmp_mid_alloc(f->mid, &request, NULL, &placed), VMP_ERROR_BUSY);
+  VEXPECT_UINT_EQ(vmp_fake_get_counts(f->fake)->claims, claims);
 }
 
 // ---- sums ----

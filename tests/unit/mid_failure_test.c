@@ -52,6 +52,36 @@ VTEST(MidFragmented, TriesAFreshPlaceWithRoomForLargeChunks) {
   rig_teardown(&f);
 }
 
+VTEST(MidFragmented, AFreshPlaceIsUnmapped) {
+  rig f = {.fake = NULL};
+  rig_start(&f, &(vmp_fake_options){.slots = 128},
+            &(vmp_mid_options){.arena_bytes = 256 * MIB, .chunk_max_bytes = 32 * MIB});
+  (void)take(&f, 2 * MIB);
+  vmp_fake_map(f.fake, 2 * MIB, 70 * MIB);
+  vmp_fake_fail_claims(f.fake, 0, 1, VMP_ERROR_FRAGMENTED);
+  VEXPECT_UINT_EQ(take(&f, 5 * MIB), 96 * MIB);
+  rig_teardown(&f);
+}
+
+// In the last resort a fresh place is tried for lack of memory too: the best one may pin a parked chunk of which the
+// block would use a part. If that fails as well, lack of memory is the answer.
+static const vmp_status lacks[] = {VMP_ERROR_OUT_OF_MEMORY, VMP_ERROR_LIMIT};
+
+VTEST_FP(MidFragmented, LastResortTriesAFreshPlace, rig, vmp_status, lacks, refusal_name) {
+  (void)take(f, 3 * MIB);
+  vmp_request request = {.bytes = 5 * MIB, .alignment = 512, .effort = VMP_EFFORT_NORMAL};
+  vmp_placed placed;
+  vmp_fake_fail_claims(f->fake, 0, 1, *p);
+  VEXPECT_STATUS(vmp_mid_alloc(f->mid, &request, NULL, &placed), *p);  // not yet
+  request.effort = VMP_EFFORT_RESIZE;
+  vmp_fake_fail_claims(f->fake, 0, 2, *p);
+  VEXPECT_STATUS(vmp_mid_alloc(f->mid, &request, NULL, &placed), *p);
+  VEXPECT_STATUS(vmp_last_error()->status, *p);
+  vmp_fake_fail_claims(f->fake, 0, 1, *p);
+  VEXPECT_OK(vmp_mid_alloc(f->mid, &request, NULL, &placed));
+  VEXPECT_UINT_EQ(placed.offset, 4 * MIB);  // beside the slot that is in use
+}
+
 VTEST(MidFragmented, WithoutRoomAnyUnmappedPlaceIsTried) {
   rig f = {.fake = NULL};
   rig_start(&f, &(vmp_fake_options){.slots = 16},

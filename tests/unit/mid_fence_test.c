@@ -159,6 +159,15 @@ VTEST_F(MidFence, AMovedChunkIsWaitedFor, rig) {
   VEXPECT_UINT_EQ(placed.fence.streams, 2 | 4);  // the taker's own work of before the move is in it
 }
 
+VTEST_F(MidFence, AMovedChunkIsAvoided, rig) {
+  uint64_t a = take(f, 2 * MIB), w1 = take(f, 2 * MIB), b = take(f, 2 * MIB), w2 = take(f, 2 * MIB);
+  (void)w1, (void)w2;
+  give(f, a);
+  give(f, b);
+  vmp_fake_moved(f->fake, a, (vmp_fence){4, 7});
+  VEXPECT_UINT_EQ(take_placed(f, MIB, 1).offset, b);
+}
+
 // ---- blocked slots ----
 VTEST_F(MidBlocked, RetiringSlotsAreNoPlace, rig) {
   (void)take(f, 2 * MIB);
@@ -167,6 +176,22 @@ VTEST_F(MidBlocked, RetiringSlotsAreNoPlace, rig) {
   vmp_fake_block(f->fake, 5 * SLOT, SLOT, true);
   VEXPECT_UINT_EQ(take(f, 8 * MIB), 6 * SLOT);  // 2..4 is too small
   VEXPECT_UINT_EQ(take(f, 6 * MIB), 2 * SLOT);
+  VEXPECT_UINT_EQ(stats_of(f).arenas, 1);
+}
+
+// More blocked places than a search looks at: the largest extent is looked at in any case.
+VTEST_F(MidBlocked, ManyBlockedPlacesHideNoOpenOne, rig) {
+  uint64_t blocks[24];
+  for (int i = 0; i < 24; i++) {
+    blocks[i] = take(f, 4 * MIB);
+    (void)take(f, 2 * MIB);
+  }
+  for (int i = 0; i < 24; i++) {
+    give(f, blocks[i]);
+    vmp_fake_unmap(f->fake, blocks[i], 4 * MIB);
+    vmp_fake_block(f->fake, blocks[i], 4 * MIB, true);
+  }
+  VEXPECT_UINT_EQ(take(f, 4 * MIB), 144 * MIB);
   VEXPECT_UINT_EQ(stats_of(f).arenas, 1);
 }
 

@@ -47,6 +47,32 @@ VTEST_F(Mid, FewestParkedChunksPinned, rig) {
   VEXPECT_UINT_EQ(take(f, 2 * MIB), a);
 }
 
+// The same where best fit alone would say the opposite: 4 MiB in a live chunk of 16, against 2 MiB parked.
+VTEST(Mid, FewestParkedChunksPinnedBeforeBestFit) {
+  rig f = {.fake = NULL};
+  rig_start(&f, &(vmp_fake_options){.slots = 128, .chunk_slots = 8}, &(vmp_mid_options){.arena_bytes = 256 * MIB});
+  (void)take(&f, 6 * MIB);
+  vmp_fake_map(f.fake, 6 * MIB, 2 * MIB);
+  uint64_t wall = take(&f, 2 * MIB);
+  vmp_fake_map(f.fake, 16 * MIB, 16 * MIB);
+  uint64_t a = take(&f, 6 * MIB), hole = take(&f, 4 * MIB), rest = take(&f, 6 * MIB);
+  VEXPECT_UINT_EQ(rest, 26 * MIB);
+  (void)a;
+  give(&f, wall);
+  give(&f, hole);
+  VEXPECT_UINT_EQ(take(&f, MIB), hole);
+  rig_teardown(&f);
+}
+
+// Equal cost, no exact fit: the smaller run, though it lies higher.
+VTEST_F(Mid, BestFitBeforeLowestAddress, rig) {
+  uint64_t a = take(f, 8 * MIB), w1 = take(f, 2 * MIB), b = take(f, 6 * MIB), w2 = take(f, 2 * MIB);
+  (void)w1, (void)w2;
+  give(f, a);
+  give(f, b);
+  VEXPECT_UINT_EQ(take(f, 5 * MIB), b);
+}
+
 VTEST_F(Mid, ParkedMemoryIsUsedBeforeNewMemory, rig) {
   (void)take(f, 8 * MIB);
   vmp_fake_map(f->fake, 100 * SLOT, 4 * SLOT);
@@ -76,6 +102,22 @@ VTEST_F(Mid, GrowsARunByWhatIsMissing, rig) {
   VEXPECT_UINT_EQ(vmp_fake_get_counts(f->fake)->slots_mapped - before, 1);
 }
 
+VTEST_F(Mid, GrowsARunToTheRightWhereTheLeftIsBlocked, rig) {
+  (void)take(f, 2 * MIB);
+  vmp_fake_map(f->fake, 100 * SLOT, 4 * SLOT);
+  vmp_fake_block(f->fake, 99 * SLOT, SLOT, true);
+  VEXPECT_UINT_EQ(take(f, 5 * SLOT), 100 * SLOT);
+}
+
+// The only aligned place of a large extent lies behind its run: nothing wraps.
+VTEST_F(Mid, GrowsBehindARunThatEndsBeforeTheFirstAlignedPlace, rig) {
+  (void)take(f, 512);
+  vmp_request request = {.bytes = 5 * MIB, .alignment = 64 * MIB, .effort = VMP_EFFORT_NORMAL};
+  vmp_placed placed;
+  VASSERT_OK(vmp_mid_alloc(f->mid, &request, NULL, &placed));
+  VEXPECT_UINT_EQ(placed.offset, 64 * MIB);
+}
+
 VTEST_F(Mid, GrowsThePlaceWithTheFewestSlotsToMap, rig) {
   vmp_fake_map(f->fake, 10 * SLOT, 3 * SLOT);
   vmp_fake_map(f->fake, 50 * SLOT, 5 * SLOT);
@@ -94,6 +136,26 @@ VTEST_F(Mid, EffortMappedMapsNothing, rig) {
   request.bytes = MIB;
   VEXPECT_OK(vmp_mid_alloc(f->mid, &request, NULL, &placed));
   VEXPECT_UINT_EQ(placed.offset, MIB);
+}
+
+VTEST_F(Mid, LookFindsThePlaceAndItsCost, rig) {
+  uint64_t offset;
+  vmp_cost cost;
+  vmp_request request = request_of(6 * MIB, 0);
+  VEXPECT_FALSE(vmp_mid_look(f->mid, &request, &offset, &cost));  // no arena yet
+  (void)take(f, 2 * MIB);
+  vmp_fake_map(f->fake, 50 * SLOT, 2 * SLOT);
+  VASSERT_TRUE(vmp_mid_look(f->mid, &request, &offset, &cost));
+  VEXPECT_UINT_EQ(offset, 49 * SLOT);
+  VEXPECT_UINT_EQ(cost.slots_to_map, 1);
+  VEXPECT_UINT_EQ(cost.chunks_pinned, 1);
+  request.bytes = 4 * MIB;
+  VASSERT_TRUE(vmp_mid_look(f->mid, &request, &offset, &cost));
+  VEXPECT_UINT_EQ(offset, 50 * SLOT);
+  VEXPECT_UINT_EQ(cost.slots_to_map, 0);
+  VEXPECT_UINT_EQ(vmp_fake_get_counts(f->fake)->claims, 1);
+  request.bytes = GIB;
+  VEXPECT_FALSE(vmp_mid_look(f->mid, &request, &offset, &cost));
 }
 
 // ---- coalescing ----
