@@ -1,7 +1,7 @@
 #!/bin/sh
 # instructions.sh: instructions per pair of a benchmark, loop included, counted by callgrind: a run of N pairs and one of
-# 2N, and the difference divided by N. Set-up, start and end of the program cancel out. The count is exact: the same
-# program gives the same one again.
+# 2N, and the difference divided by N. Set-up, start and end of the program cancel out. Repeats give the same to
+# the printed digit.
 #
 #     tools/bazelw build -c opt //tools/vmpool
 #     tools/bench/instructions.sh pair
