@@ -39,21 +39,28 @@ static void add_request(text *t, const vmp_plan *plan) {
   if (plan->request.alignment > VMP_STEP_BYTES) add_size(t, " aligned to ", plan->request.alignment);
 }
 
-vmp_status vmp_oom_refuse(vmp_pool *pool, const vmp_plan *plan) {
-  uint64_t hard_limit = pool->config.hard_limit;
+static vmp_status refuse_for_device(const vmp_pool *pool, const vmp_plan *plan) {
   text t = {.used = 0};
-  if (plan->request.bytes > pool->device.total_bytes) {
-    add_request(&t, plan);
-    add_size(&t, " can never be had: the device has ", pool->device.total_bytes);
-    add(&t, " in all");
-    return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "%s", t.buffer);
-  }
+  add_request(&t, plan);
+  add_size(&t, " can never be had: the device has ", pool->device.total_bytes);
+  add(&t, " in all");
+  return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "%s", t.buffer);
+}
+
+static vmp_status refuse_for_limit(const vmp_pool *pool, const vmp_plan *plan) {
+  text t = {.used = 0};
+  add_request(&t, plan);
+  add_size(&t, " are beyond the pool's hard limit of ", pool->config.hard_limit);
+  add(&t, "; raise hard_limit");
+  return vmp_fail(VMP_ERROR_LIMIT, "%s", t.buffer);
+}
+
+// On the way of every allocation: the texts are made elsewhere.
+vmp_status vmp_oom_refuse(vmp_pool *pool, const vmp_plan *plan) {
+  if (plan->request.bytes > pool->device.total_bytes) return refuse_for_device(pool, plan);
   uint64_t least;  // physical memory comes in granules
-  if (!vmp_align_up(plan->request.bytes, pool->device.granule_bytes, &least) || least > hard_limit) {
-    add_request(&t, plan);
-    add_size(&t, " are beyond the pool's hard limit of ", hard_limit);
-    add(&t, "; raise hard_limit");
-    return vmp_fail(VMP_ERROR_LIMIT, "%s", t.buffer);
+  if (!vmp_align_up(plan->request.bytes, pool->device.granule_bytes, &least) || least > pool->config.hard_limit) {
+    return refuse_for_limit(pool, plan);
   }
   return VMP_OK;
 }
