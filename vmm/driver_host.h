@@ -33,14 +33,14 @@ typedef enum vmp_host_level {
 #define VMP_HOST_MAX_DEVICES 16
 
 typedef struct vmp_host_device {
-  uint64_t memory_bytes;       // 0: 80 GiB. UINT64_MAX: unlimited (total reads 1 PiB)
-  uint64_t granule_bytes;      // 0: 2 MiB; a power of two, at least 4 KiB
-  uint32_t no_vmm;             // attribute 102 reads 0 and every VMM call gives 801
-  uint32_t no_peers;           // this device can reach no other
-  uint64_t foreign_bytes;      // memory that "another process" holds from the start
-  uint64_t max_handle_bytes;   // a larger cuMemCreate gives 2; 0: no limit
-  uint32_t unreachable;        // bit d: this device can't reach device d (nor d this one)
-  uint32_t no_posix_fd;        // attribute 103 reads 0 and a handle with a file descriptor gives 801
+  uint64_t memory_bytes;      // 0: 80 GiB. UINT64_MAX: unlimited (total reads 1 PiB)
+  uint64_t granule_bytes;     // 0: 2 MiB; a power of two, at least 4 KiB
+  uint32_t no_vmm;            // attribute 102 reads 0 and every VMM call gives 801
+  uint32_t no_peers;          // this device can reach no other
+  uint64_t foreign_bytes;     // memory that "another process" holds from the start
+  uint64_t max_handle_bytes;  // a larger cuMemCreate gives 2; 0: no limit
+  uint32_t unreachable;       // bit d: this device can't reach device d (nor d this one)
+  uint32_t no_posix_fd;       // attribute 103 reads 0 and a handle with a file descriptor gives 801
 } vmp_host_device;
 
 typedef struct vmp_host_options {
@@ -52,18 +52,20 @@ typedef struct vmp_host_options {
   uint64_t work_lag;
   int num_devices;  // 0: one
   vmp_host_device devices[VMP_HOST_MAX_DEVICES];
-  uint64_t address_bytes;        // budget of reserved addresses, 0: 64 TiB
-  uint64_t max_reserve_bytes;    // largest single reservation, 0: no limit beyond the budget
-  uint32_t ledger_high;          // ledger mode: take addresses from 2^48 upwards without reserving in the process
-  uint32_t immediate_reuse;      // hand the same addresses and handle values out again at once (default: quarantined)
-  uint32_t poison_out_params;    // a failing call overwrites its out-parameters instead of leaving them
+  uint64_t address_bytes;      // budget of reserved addresses, 0: 64 TiB
+  uint64_t max_reserve_bytes;  // largest single reservation, 0: no limit beyond the budget
+  uint32_t ledger_high;        // ledger mode: take addresses from 2^48 upwards without reserving in the process
+  uint32_t immediate_reuse;    // hand the same addresses and handle values out again at once (default: quarantined)
+  uint32_t poison_out_params;  // a failing call overwrites its out-parameters instead of leaving them
   uint32_t abort_on_violation;
-  uint32_t check_order;          // report accesses of several streams to the same bytes that nothing orders
-  uint32_t touch_fill;           // a write touch overwrites its range with a pattern (default: bytes stay as they are)
-  const char *cost_file;         // cost table "name value" lines in microseconds; NULL: the defaults of section B
+  uint32_t check_order;        // report accesses of several streams to the same bytes that nothing orders
+  uint32_t touch_fill;         // a write touch overwrites its range with a pattern (default: bytes stay as they are)
+  vmp_report *leaks_at_close;  // vmp_driver_close reports here what still exists (rule 63); must outlive the driver
+  const char *cost_file;       // cost table "name value" lines in microseconds; NULL: the defaults of section B
 } vmp_host_options;
 
-#define VMP_HOST_OPTIONS_INIT {.struct_size = sizeof(vmp_host_options)}
+#define VMP_HOST_OPTIONS_INIT \
+  { .struct_size = sizeof(vmp_host_options) }
 
 // vmp_host_open makes a host driver; cuInit has not been called. NULL options: all defaults. The options
 // are copied. VMP_ERROR_CONFIG (a field outside its range, named), _HOST_OUT_OF_MEMORY, _IO (no memfd, or
@@ -102,10 +104,10 @@ int vmp_host_poke(vmp_driver *driver, vmp_cu_ptr ptr, const void *src, size_t by
 
 // ---- faults ----
 typedef struct vmp_host_fault {
-  vmp_call call;     // VMP_CALL_COUNT: any call that is part of the table
-  uint64_t nth;      // the nth such call from now on (1 is the next)
-  int code;          // what it returns instead of doing anything
-  bool from_then_on; // every later one too, until lifted
+  vmp_call call;      // VMP_CALL_COUNT: any call that is part of the table
+  uint64_t nth;       // the nth such call from now on (1 is the next)
+  int code;           // what it returns instead of doing anything
+  bool from_then_on;  // every later one too, until lifted
 } vmp_host_fault;
 
 // vmp_host_inject arms one fault more (up to 16); vmp_host_lift removes all of them.
@@ -117,16 +119,16 @@ void vmp_host_delay(vmp_driver *driver, vmp_call call, void (*hook)(void *contex
 
 // ---- what happened ----
 typedef struct vmp_host_counters {
-  uint64_t violations;            // rules broken, all kinds
-  uint64_t lint;                  // strict-only remarks
+  uint64_t violations;  // rules broken, all kinds
+  uint64_t lint;        // strict-only remarks
   uint64_t bad_touches;
-  uint64_t unmaps_under_work;     // rule 35
-  uint64_t unordered;             // with check_order: accesses that are not ordered behind one that they conflict with
+  uint64_t unmaps_under_work;  // rule 35
+  uint64_t unordered;          // with check_order: accesses that are not ordered behind one that they conflict with
   uint64_t operations_queued, operations_done;
-  uint64_t stream_waits;          // cuStreamWaitEvent calls
+  uint64_t stream_waits;             // cuStreamWaitEvent calls
   uint64_t unfinished_stream_waits;  // of these, on an event that was not complete
-  uint64_t host_waits;            // stream, event and context synchronise calls that had to run work
-  double modelled_us;             // the virtual clock: cost table x calls
+  uint64_t host_waits;               // stream, event and context synchronise calls that had to run work
+  double modelled_us;                // the virtual clock: cost table x calls
 } vmp_host_counters;
 
 // vmp_host_deinitialize makes the driver answer like one whose process is being torn down: 4, to every call.
@@ -140,8 +142,8 @@ bool vmp_host_violation(vmp_driver *driver, uint64_t index, char *buffer, size_t
 // What exists now, for leak checks.
 typedef struct vmp_host_census {
   uint64_t handles, mappings, reservations, events, streams, contexts_retained, fds;
-  uint64_t physical_bytes;   // of live handles, over all devices
-  uint64_t mapped_bytes;     // sum over mappings (a handle mapped twice counts twice)
+  uint64_t physical_bytes;  // of live handles, over all devices
+  uint64_t mapped_bytes;    // sum over mappings (a handle mapped twice counts twice)
   uint64_t reserved_bytes;
 } vmp_host_census;
 

@@ -349,6 +349,7 @@ vmp_status vmp_host_open(vmp_driver **out_driver, const vmp_host_options *option
   set_up_devices(host);
   status = set_up(host);
   if (status != VMP_OK) {
+    host->options.leaks_at_close = NULL;  // nothing has been made yet
     host_close(&host->head);
     return status;
   }
@@ -358,6 +359,9 @@ vmp_status vmp_host_open(vmp_driver **out_driver, const vmp_host_options *option
 
 static void host_close(vmp_driver *driver) {
   vmp_host *host = vmp_host_of(driver);
+  if (host->options.leaks_at_close != NULL && !vmp_driver_is_forked(driver)) {
+    (void)vmp_host_leaks(driver, host->options.leaks_at_close);
+  }
   vmp_host_queue_close(host);
   vmp_host_stream_close(host);
   vmp_host_alloc_close(host);

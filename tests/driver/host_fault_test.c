@@ -323,6 +323,24 @@ VTEST_F(HostRule, 63_LeaksAreReported, host_rig) {
   VEXPECT_NO_FAULTS(&faults);
 }
 
+VTEST(HostRule, 63_LeaksAreReportedAtTheEnd) {
+  for (int leak = 0; leak < 2; leak++) {
+    vtest_faults faults = vtest_faults_make();
+    vmp_report report = vtest_faults_report(&faults);
+    vmp_host_options options = VMP_HOST_OPTIONS_INIT;
+    options.leaks_at_close = &report;
+    vmp_driver *driver = NULL;
+    VASSERT_OK(vmp_host_open(&driver, &options));
+    VASSERT_CUDA(vmp_drv_init(driver, 0));
+    vmp_cu_ptr ptr = 0;
+    VASSERT_CUDA(vmp_drv_mem_address_reserve(driver, &ptr, G, 0, 0, 0));
+    if (leak == 0) VASSERT_CUDA(vmp_drv_mem_address_free(driver, ptr, G));
+    vmp_driver_close(driver);
+    VEXPECT_UINT_EQ(report.faults, (uint64_t)leak);
+    VEXPECT_INT_EQ(vtest_faults_find(&faults, "reservation of 2097152 bytes"), leak);
+  }
+}
+
 VTEST_F(HostViolations, TheLast64AreKept, host_rig) {
   char sentence[512];
   VEXPECT_FALSE(vmp_host_violation(f->driver, 0, sentence, sizeof sentence));
