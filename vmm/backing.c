@@ -290,7 +290,7 @@ uint64_t vmp_backing_pending_bytes(const vmp_backing *b) {
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
       const chunk *c = backing_chunk(b, id);
-      if (!vmp_clock_known_complete(b->options.clock, vmp_fence_merge(c->fence, c->moved)))
+      if (!vmp_clock_known_complete(b->options.clock, chunk_users(c)))
         bytes += chunk_bytes(&b->chunks, c);
     }
   }

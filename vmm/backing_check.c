@@ -36,8 +36,7 @@ void vmp_backing_walk_mappings(const vmp_backing *b, vmp_mapping_fn fn, void *co
       uint32_t word = backing_word(b, slot), id = word & WORD_INDEX;
       if (word_is_home(word)) {
         const chunk *c = backing_chunk(b, id);
-        fn(context, c->home << b->granule_log2, chunk_bytes(&b->chunks, c), chunk_word(c), id, c->live,
-           vmp_fence_merge(c->fence, c->moved));
+        fn(context, c->home << b->granule_log2, chunk_bytes(&b->chunks, c), chunk_word(c), id, c->live, chunk_users(c));
         slot = c->home + chunk_slots(c);
       } else {
         const place *p = backing_place(b, id);

@@ -170,7 +170,7 @@ static void commit(vmp_backing *b, plan *p) {
     chunk *c = backing_chunk(b, at->chunk);
     uint64_t slots = UINT64_C(1) << at->order;
     if (at->source == PIECE_TAKE) {
-      vmp_fence users = vmp_fence_merge(c->fence, c->moved);
+      vmp_fence users = chunk_users(c);
       if (vmp_clock_known_complete(b->options.clock, users)) users = VMP_FENCE_NONE;
       c->fence = c->moved = users;
       chunk_unmapped(&b->chunks, at->chunk);

@@ -28,7 +28,7 @@ typedef struct idle_counts {
 } idle_counts;
 
 static idle_kind kind_of(const vmp_backing *b, const chunk *c) {
-  vmp_fence fence = vmp_fence_merge(c->fence, c->moved);
+  vmp_fence fence = chunk_users(c);
   return vmp_clock_known_complete(b->options.clock, fence) ? IDLE_COMPLETE : IDLE_PENDING;
 }
 

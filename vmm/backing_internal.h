@@ -156,9 +156,6 @@ vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_r
 // plan_undo_records puts chunks and slots back as they were before plan_make, for pieces that touched no driver.
 void plan_undo_records(vmp_backing *b, plan *p);
 void plan_free(plan *p);
-// backing_free_run_slots: how long the run of parked memory around a parked chunk is; the look is bounded, and ends at
-// `enough`.
-uint64_t backing_free_run_slots(const vmp_backing *b, const chunk *c, uint64_t enough);
 
 // backing_may_move_pending: whether chunks under unfinished work may be gathered. Each leaves a retiring place behind;
 // no more of these than there is memory. And only one stream's: side by side with another's, the layers would place

@@ -20,7 +20,7 @@ bool backing_may_move_pending(const vmp_backing *b) {
   uint64_t streams = 0;
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
-      vmp_fence fence = vmp_fence_merge(backing_chunk(b, id)->fence, backing_chunk(b, id)->moved);
+      vmp_fence fence = chunk_users(backing_chunk(b, id));
       if (!vmp_clock_known_complete(b->options.clock, fence)) streams |= fence.streams;
     }
   }
@@ -29,12 +29,14 @@ bool backing_may_move_pending(const vmp_backing *b) {
 
 // needs_wait: whether a chunk isn't free to be taken at once: for a stream, or, to be gathered, for anybody.
 static bool needs_wait(const vmp_backing *b, const chunk *c, const plan_rules *rules) {
-  vmp_fence fence = vmp_fence_merge(c->fence, c->moved);
+  vmp_fence fence = chunk_users(c);
   if (rules->effort == VMP_EFFORT_TAKE) return !vmp_clock_known_complete(b->options.clock, fence);
   return !vmp_fence_is_none(vmp_clock_others(b->options.clock, fence, rules->stream));
 }
 
-uint64_t backing_free_run_slots(const vmp_backing *b, const chunk *c, uint64_t enough) {
+// free_run_slots: how long the run of parked memory around a parked chunk is; the look is bounded, and ends at
+// `enough`.
+static uint64_t free_run_slots(const vmp_backing *b, const chunk *c, uint64_t enough) {
   uint64_t slots = chunk_slots(c), slot = c->home;
   for (unsigned i = 0; i < RUN_LOOK && slot > 0 && slots < enough; i++) {
     uint32_t word = backing_word(b, slot - 1);
@@ -65,7 +67,7 @@ static uint32_t best_parked(const vmp_backing *b, unsigned order, const plan_rul
     bool same_run = c->home == run_end;
     run_end = c->home + chunk_slots(c);
     if (best != 0 && same_run) continue;
-    uint64_t run = backing_free_run_slots(b, c, best_run);
+    uint64_t run = free_run_slots(b, c, best_run);
     if (run >= best_run) continue;
     best = id;
     best_run = run;

@@ -6,7 +6,7 @@
 #include "vmm/driver_error.h"
 
 static bool can_go(const vmp_backing *b, const chunk *c) {
-  return c->aliases == 0 && vmp_clock_known_complete(b->options.clock, vmp_fence_merge(c->fence, c->moved));
+  return c->aliases == 0 && vmp_clock_known_complete(b->options.clock, chunk_users(c));
 }
 
 static void start_release(vmp_backing *b, uint32_t id, removal *out) {
@@ -85,7 +85,7 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
 }
 
 // collect_idle puts up to `most` idle chunks in transit until `wanted` bytes are found: spares first, then
-// parked ones, large ones first, each size from the smallest free range on.
+// parked ones, large ones first, each size oldest first.
 static size_t collect_idle(vmp_backing *b, uint64_t wanted, size_t most, removal *list) {
   size_t count = 0;
   uint64_t found = 0;

@@ -157,7 +157,7 @@ vmp_fence vmp_backing_pending(const vmp_backing *b) {
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
       const chunk *c = backing_chunk(b, id);
-      pending = vmp_fence_merge(pending, vmp_fence_merge(c->fence, c->moved));
+      pending = vmp_fence_merge(pending, chunk_users(c));
     }
   }
   for (uint32_t id = b->retiring.head; id != 0; id = backing_place(b, id)->next) {

@@ -61,6 +61,8 @@ typedef struct chunk_store {
 
 static inline chunk *chunk_at(const chunk_store *store, uint32_t id) { return vmp_node_at(&store->records, id); }
 static inline uint64_t chunk_slots(const chunk *c) { return UINT64_C(1) << c->order; }
+// chunk_users: everybody who may still touch the chunk's memory, here or at its earlier places.
+static inline vmp_fence chunk_users(const chunk *c) { return vmp_fence_merge(c->fence, c->moved); }
 static inline uint64_t chunk_bytes(const chunk_store *store, const chunk *c) {
   return store->granule_bytes << c->order;
 }
