@@ -299,7 +299,8 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_st
     rules.max_order = b->chunk_max_order;
     rules.growth_slots = 0;
   }
-  return status;
+  // Every attempt may have met other threads' transits: then no plan was made, and nothing says that one failed.
+  return status != VMP_OK ? status : vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
 }
 
 vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
