@@ -139,6 +139,7 @@ typedef struct plan {
 } plan;
 
 typedef struct plan_rules {
+  uint64_t keep_slot, keep_end;  // parked chunks here are part of the claim already: not to be taken for it
   vmp_stream_index stream;
   vmp_effort effort;
   uint64_t create_bytes;  // how much may be created at all: limits, device memory, earlier refusals

@@ -286,7 +286,8 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_st
       status = plan_execute(b, &p, &created);
       tally_plan(b, &p, status == VMP_OK, tally);
       plan_free(&p);
-      if (status == VMP_OK) return VMP_OK;
+      if (status == VMP_OK && look(b, slot, end) == RANGE_MAPPED) return VMP_OK;
+      if (status == VMP_OK) continue;
       if (!next_rules(&rules, status, created)) return status;
       continue;
     }

@@ -63,6 +63,7 @@ static uint32_t best_parked(const vmp_backing *b, unsigned order, const plan_rul
   for (uint32_t id = b->chunks.parked[order].head; id != 0 && seen < CANDIDATES;
        id = backing_chunk(b, id)->next, seen++) {
     const chunk *c = backing_chunk(b, id);
+    if (c->home < rules->keep_end && c->home + chunk_slots(c) > rules->keep_slot) continue;
     if (!may_wait && needs_wait(b, c, rules)) continue;
     bool same_run = c->home == run_end;
     run_end = c->home + chunk_slots(c);
@@ -289,6 +290,9 @@ static vmp_status why_not(const vmp_backing *b, uint64_t needed_bytes, const pla
 vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_rules *given, plan *p,
                      uint64_t *out_short) {
   plan_rules rules = *given;
+  // Another thread may have mapped ahead over part of the range since the claim counted what was mapped.
+  rules.keep_slot = slot;
+  rules.keep_end = slot + slots;
   uint64_t room = chunk_room(&b->chunks, b->chunks.hard_limit_bytes), end = slot + slots, at = slot, missing = 0;
   if (rules.create_bytes > room) rules.create_bytes = room;
   if (rules.soft_bytes > rules.create_bytes) rules.soft_bytes = rules.create_bytes;
