@@ -31,6 +31,15 @@ static bool room(vmp_json *json, size_t more) {
   return true;
 }
 
+bool vmp_json_reserve(vmp_json *json, size_t bytes) {
+  if (json->failed || bytes <= json->capacity) return !json->failed;
+  char *text = vmp_mem_resize(json->text, json->capacity, bytes, 1);
+  if (text == NULL) return false;
+  json->text = text;
+  json->capacity = bytes;
+  return true;
+}
+
 static void put(vmp_json *json, const char *text, size_t length) {
   if (!room(json, length)) return;
   memcpy(json->text + json->length, text, length);

@@ -37,6 +37,10 @@ typedef struct vmp_json {  // zero it before use
   bool has_element[VMP_JSON_MAX_DEPTH + 1];
 } vmp_json;
 
+// vmp_json_reserve makes room for a text of `bytes` bytes, so that writing so many asks for no memory. False: there is
+// none; the writer has not failed, and goes on with what it has.
+bool vmp_json_reserve(vmp_json *json, size_t bytes);
+
 // vmp_json_open begins an object ('{') or an array ('['), one element to a line; vmp_json_open_inline the same on one
 // line (for rows of tables). vmp_json_close ends the innermost one.
 void vmp_json_open(vmp_json *json, const char *key, char bracket);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "pool/option_text.h"
 #include "pool/pool.h"
@@ -177,6 +178,21 @@ static void add_numbers(text *t, const room *r, const pending_by_stream *pending
   if (before[0] == ',') add(t, ")");
 }
 
+static void keep_failure(vmp_pool *pool, const vmp_plan *plan, vmp_status status, const room *r, const text *t) {
+  vmp_failure *failure = &pool->failure;
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  *failure = (vmp_failure){.status = status,
+                           .requested_bytes = plan->requested_bytes,
+                           .alignment = plan->request.alignment,
+                           .layer = plan->layer,
+                           .stream = plan->request.stream,
+                           .largest_bytes = r->largest_bytes,
+                           .device_free_bytes = r->device_free_bytes,
+                           .monotonic_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000};
+  memcpy(failure->message, t->buffer, sizeof failure->message);
+}
+
 vmp_status vmp_oom_fail(vmp_pool *pool, const vmp_plan *plan, vmp_status status, bool waited) {
   vmp_guard_unlock(&pool->guard);
   uint64_t device_free_bytes = vmp_stats_device_free(pool);
@@ -193,5 +209,6 @@ vmp_status vmp_oom_fail(vmp_pool *pool, const vmp_plan *plan, vmp_status status,
   add_reason(&t, plan, &r, status, waited);
   add_size(&t, "; largest block possible now ", r.largest_bytes);
   add_numbers(&t, &r, &pending);
+  keep_failure(pool, plan, status, &r, &t);
   return vmp_fail(status, "%s", t.buffer);
 }

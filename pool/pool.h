@@ -2,7 +2,7 @@
 //
 //     pool.c      create and destroy                     stats.c      statistics
 //     alloc.c     alloc, free, record_use, query         check.c      all invariants
-//     route.c     which layer serves a request           snapshot.c   the whole state as JSON
+//     route.c     which layer serves a request           snapshot*.c  the whole state as JSON
 //     ladder.c    what is tried before out of memory     limits.c     trim, set_limit
 //     oom.c       the message when nothing helped        guard.c      lock and fork mark
 //     space.c     reservations, arenas, initial memory    step.c       steps of the program
@@ -49,6 +49,17 @@ typedef struct vmp_reservation {
   uint64_t *handed;
 } vmp_reservation;
 
+// vmp_failure: the last allocation that failed after everything was tried, for snapshots.
+typedef struct vmp_failure {
+  vmp_status status;  // VMP_OK: none has
+  uint64_t requested_bytes, alignment;
+  vmp_layer layer;
+  vmp_stream_index stream;
+  uint64_t largest_bytes, device_free_bytes;  // as they were then
+  uint64_t monotonic_us;
+  char message[sizeof((vmp_error *)NULL)->message];
+} vmp_failure;
+
 struct vmp_pool {
   vmp_driver *driver;
   bool owns_driver;
@@ -85,6 +96,7 @@ struct vmp_pool {
   uint64_t step_live_bytes;  // most live bytes since the last of them
   uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
   bool defragmenting;  // some thread is
+  vmp_failure failure;
   bool over_limit;  // a lowered hard limit is not reached yet: frees go on shrinking
 };
 
@@ -136,6 +148,8 @@ bool vmp_route_find(const vmp_pool *pool, uint64_t offset, vmp_found *out_found)
 // vmp_route_is_free_start: whether a block could have begun at this address, which no block holds now: an object's
 // start in a span, a multiple of the step elsewhere.
 bool vmp_route_is_free_start(const vmp_pool *pool, uint64_t offset);
+// vmp_route_walk_span sees the objects of the span at `offset` (vmp_slab_walk_span); nothing where there is none.
+void vmp_route_walk_span(const vmp_pool *pool, uint64_t offset, vmp_walk_fn fn, void *context);
 
 // vmp_layer_name: "slab", "mid", "buddy".
 const char *vmp_layer_name(vmp_layer layer);

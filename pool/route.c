@@ -35,13 +35,10 @@ bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vm
 
 vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out_placed) {
   switch (plan->layer) {
-    case VMP_LAYER_SLAB:
-      return vmp_slab_alloc(pool->slab, &plan->request, out_placed);
-    case VMP_LAYER_MID:
-      return vmp_mid_alloc(pool->mid, &plan->request, NULL, out_placed);
+    case VMP_LAYER_SLAB: return vmp_slab_alloc(pool->slab, &plan->request, out_placed);
+    case VMP_LAYER_MID: return vmp_mid_alloc(pool->mid, &plan->request, NULL, out_placed);
     case VMP_LAYER_BUDDY:
-    case VMP_NUM_LAYERS:
-      break;
+    case VMP_NUM_LAYERS: break;
   }
   return vmp_buddy_alloc(pool->buddy, &plan->request, out_placed);
 }
@@ -110,6 +107,11 @@ bool vmp_route_is_free_start(const vmp_pool *pool, uint64_t offset) {
   start_search search = {.offset = offset};
   vmp_slab_walk_span(pool->slab, span, see_object, &search);
   return search.found;
+}
+
+void vmp_route_walk_span(const vmp_pool *pool, uint64_t offset, vmp_walk_fn fn, void *context) {
+  const vmp_span *span = span_of(pool, offset);
+  if (span != NULL) vmp_slab_walk_span(pool->slab, span, fn, context);
 }
 
 // ---- wiring ----

@@ -200,6 +200,16 @@ void clock_refresh_lane(vmp_clock *clock, uint32_t lane) {
   if (completed > atomic_load(&clock->lanes[lane].completed)) atomic_store(&clock->lanes[lane].completed, completed);
 }
 
+void vmp_clock_walk_streams(vmp_clock *clock, vmp_clock_stream_fn fn, void *context) {
+  (void)pthread_mutex_lock(&clock->mutex);
+  for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
+    const clock_entry *entry = &clock->entries[i];
+    if (!entry->used || entry->retired) continue;
+    fn(context, entry->lane, (uint64_t)(uintptr_t)entry->handle, entry->thread, entry->completed);
+  }
+  (void)pthread_mutex_unlock(&clock->mutex);
+}
+
 void vmp_clock_get_stats(const vmp_clock *clock, vmp_clock_stats *out) {
   memset(out, 0, sizeof *out);
   out->sequence = atomic_load(&clock->sequence);

@@ -77,6 +77,12 @@ typedef struct vmp_clock_stats {
   uint64_t sequence, streams, events_recorded, events_pooled, stream_waits, unfinished_waits, host_waits;
 } vmp_clock_stats;
 void vmp_clock_get_stats(const vmp_clock *clock, vmp_clock_stats *out);
+// vmp_clock_walk_streams sees every stream that the clock knows, in no order: its index, the driver's handle, whose it
+// is (0; for handle 2 a number of its thread) and up to which sequence number its work is known to have finished. May
+// wait for another thread's driver call: not under the pool's lock.
+typedef void (*vmp_clock_stream_fn)(void *context, vmp_stream_index index, uint64_t handle, uint64_t thread,
+                                    uint64_t completed);
+void vmp_clock_walk_streams(vmp_clock *clock, vmp_clock_stream_fn fn, void *context);
 size_t vmp_clock_check(vmp_clock *clock, vmp_report *report);
 
 #endif  // VMPOOL_VMM_CLOCK_H_

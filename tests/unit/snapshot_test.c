@@ -170,7 +170,7 @@ VTEST_F(Snapshot, AnEmptyPool, snap_rig) {
   take_snapshot(f);
   VASSERT_NO_FAILURE();
   VEXPECT_STR_EQ(json_string_value(json_object_get(json_object_get(f->root, "schema"), "name")), "vmpool-snapshot");
-  VEXPECT_STR_EQ(json_string_value(json_object_get(json_object_get(f->root, "schema"), "version")), "1.0");
+  VEXPECT_STR_EQ(json_string_value(json_object_get(json_object_get(f->root, "schema"), "version")), "1.1");
   VEXPECT_UINT_EQ(json_array_size(json_object_get(f->root, "ranges")), 1);
   VEXPECT_TRUE(json_is_null(json_object_get(json_object_get(f->root, "stats"), "hard_limit")));
   expect_tables_add_up(f);
@@ -287,6 +287,129 @@ VTEST_F(Snapshot, ConfigTellsSources, snap_rig) {
     }
   }
   VEXPECT_UINT_EQ(seen, 2);
+}
+
+static json_t *table(const snap_rig *f, const char *name) {
+  return json_object_get(json_array_get(json_object_get(f->root, "ranges"), 0), name);
+}
+
+static uint64_t layer_stat(const snap_rig *f, const char *layer, const char *key) {
+  return (uint64_t)json_integer_value(json_object_get(json_object_get(json_object_get(f->root, "layers"), layer), key));
+}
+
+// Spans hold slab's objects: used ones are blocks, all of them lie in the span.
+VTEST_F(Snapshot, SpansHoldTheObjects, snap_rig) {
+  rig_open(&f->rig, 8 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  void *blocks[90];
+  for (size_t i = 0; i < 90; i++) blocks[i] = rig_alloc(&f->rig, 1000 * (i % 9 + 1), f->rig.streams[0]);
+  for (size_t i = 0; i < 90; i += 2) rig_free(&f->rig, blocks[i], f->rig.streams[0]);
+  take_snapshot(f);
+  VASSERT_NO_FAILURE();
+  uint64_t used_bytes = 0, spans = 0, end = 0, objects = 0, waiting = 0;
+  size_t i;
+  json_t *row;
+  json_array_foreach(table(f, "spans"), i, row) {
+    VASSERT_UINT_GE(cell(row, 0), end);
+    end = cell(row, 0) + cell(row, 1);
+    VASSERT_UINT_LE(cell(row, 2) * cell(row, 3), cell(row, 1));
+    VASSERT_UINT_LE(cell(row, 4), cell(row, 3));
+    waiting += strcmp(json_string_value(json_array_get(row, 5)), "0x1") == 0;  // freed, and nobody has asked yet
+    used_bytes += cell(row, 2) * cell(row, 4);
+    objects += cell(row, 4);
+    spans++;
+  }
+  VEXPECT_UINT_GT(spans, 3);
+  VEXPECT_UINT_EQ(objects, 45);
+  VEXPECT_UINT_GT(waiting, 0);
+  VEXPECT_UINT_EQ(used_bytes, stat_of(f, "slab_live"));
+  VEXPECT_UINT_EQ(layer_stat(f, "slab", "spans"), spans);
+  VEXPECT_UINT_EQ(layer_stat(f, "slab", "objects"), 45);
+  for (size_t k = 1; k < 90; k += 2) rig_free(&f->rig, blocks[k], f->rig.streams[0]);
+}
+
+// A block's recorded streams, the streams' handles, and who keeps how much from reuse.
+VTEST_F(Snapshot, StreamsAndWhatTheyKeep, snap_rig) {
+  rig_open(&f->rig, 8 * GIB, "chunk_max:1granule,no_map_ahead:1");
+  VASSERT_NO_FAILURE();
+  void *shared = rig_alloc(&f->rig, GRANULE, f->rig.streams[0]);
+  void *gone = rig_alloc(&f->rig, 3 * GRANULE, f->rig.streams[1]);
+  VASSERT_OK(vmp_record_use(f->rig.pool, shared, f->rig.streams[2]));
+  rig_touch(&f->rig, gone, 3 * GRANULE, f->rig.streams[1]);
+  rig_free(&f->rig, gone, f->rig.streams[1]);
+  take_snapshot(f);
+  VASSERT_NO_FAILURE();
+  VASSERT_UINT_EQ(json_array_size(table(f, "blocks")), 1);
+  json_t *row = json_array_get(table(f, "blocks"), 0), *stream;
+  VEXPECT_STR_EQ(json_string_value(json_array_get(row, 5)), "0x4");
+  VEXPECT_UINT_EQ(cell(row, 6), 0);
+  VASSERT_UINT_EQ(json_array_size(json_object_get(f->root, "streams")), 3);
+  size_t i;
+  uint64_t pending = 0, handles = 0;
+  json_array_foreach(json_object_get(f->root, "streams"), i, stream) {
+    uint64_t bytes = (uint64_t)json_integer_value(json_object_get(stream, "pending"));
+    uint64_t index = (uint64_t)json_integer_value(json_object_get(stream, "index"));
+    if (index == 1) VEXPECT_UINT_EQ(bytes, 3 * GRANULE);
+    uint64_t handle = strtoull(json_string_value(json_object_get(stream, "handle")), NULL, 16);
+    VASSERT_UINT_LT(index, RIG_STREAMS);
+    handles += handle == (uint64_t)(uintptr_t)f->rig.streams[index];
+    pending += bytes;
+  }
+  VEXPECT_UINT_EQ(handles, 3);
+  VEXPECT_UINT_EQ(pending, stat_of(f, "pending"));
+  rig_free(&f->rig, shared, f->rig.streams[0]);
+}
+
+// A chunk that was taken while its old user still runs is mapped at two places, under one number.
+VTEST_F(Snapshot, AChunkAtTwoPlaces, snap_rig) {
+  rig_open(&f->rig, 16 * GRANULE, "chunk_max:1granule,no_map_ahead:1,buddy_from:1granule,slab_max:0");
+  VASSERT_NO_FAILURE();
+  void *old[8];
+  for (size_t i = 0; i < 8; i++) old[i] = rig_alloc(&f->rig, 2 * GRANULE, f->rig.streams[0]);
+  for (size_t i = 0; i < 8; i += 2) {
+    rig_touch(&f->rig, old[i], 2 * GRANULE, f->rig.streams[0]);
+    rig_free(&f->rig, old[i], f->rig.streams[0]);
+  }
+  void *large = rig_alloc(&f->rig, 8 * GRANULE, f->rig.streams[0]);
+  take_snapshot(f);
+  VASSERT_NO_FAILURE();
+  VEXPECT_UINT_EQ(stat_of(f, "retiring"), 8 * GRANULE);
+  size_t i, j, twice = 0;
+  json_t *a, *b;
+  json_array_foreach(table(f, "chunks"), i, a) {
+    if (strcmp(json_string_value(json_array_get(a, 2)), "retiring") != 0) continue;
+    VEXPECT_STR_EQ(json_string_value(json_array_get(a, 5)), "0x1");
+    json_array_foreach(table(f, "chunks"), j, b) {
+      twice += i != j && cell(a, 3) == cell(b, 3) && strcmp(json_string_value(json_array_get(b, 2)), "mapped") == 0;
+    }
+  }
+  VEXPECT_UINT_EQ(twice, 8);
+  for (size_t k = 1; k < 8; k += 2) rig_free(&f->rig, old[k], f->rig.streams[0]);
+  rig_free(&f->rig, large, f->rig.streams[0]);
+}
+
+// The last failure: what was asked for, and the sentence that the caller got.
+VTEST_F(Snapshot, KeepsTheLastFailure, snap_rig) {
+  rig_open(&f->rig, 16 * GRANULE, NULL);
+  VASSERT_NO_FAILURE();
+  take_snapshot(f);
+  VASSERT_NO_FAILURE();
+  VEXPECT_TRUE(json_is_null(json_object_get(f->root, "failure")));
+  void *most = rig_alloc(&f->rig, 12 * GRANULE, NULL), *none = NULL;
+  VASSERT_STATUS(vmp_alloc_aligned(f->rig.pool, &none, 6 * GRANULE, 4096, f->rig.streams[1]), VMP_ERROR_OUT_OF_MEMORY);
+  char message[sizeof((vmp_error *)NULL)->message];
+  (void)snprintf(message, sizeof message, "%s", vmp_last_error()->message);
+  take_snapshot(f);
+  VASSERT_NO_FAILURE();
+  const json_t *failure = json_object_get(f->root, "failure");
+  VASSERT_TRUE(json_is_object(failure));
+  VEXPECT_STR_EQ(json_string_value(json_object_get(failure, "status")), "VMP_ERROR_OUT_OF_MEMORY");
+  VEXPECT_STR_EQ(json_string_value(json_object_get(failure, "message")), message);
+  VEXPECT_UINT_EQ((uint64_t)json_integer_value(json_object_get(failure, "requested")), 6 * GRANULE);
+  VEXPECT_UINT_EQ((uint64_t)json_integer_value(json_object_get(failure, "alignment")), 4096);
+  VEXPECT_UINT_EQ((uint64_t)json_integer_value(json_object_get(failure, "largest")), 4 * GRANULE);
+  VEXPECT_UINT_EQ((uint64_t)json_integer_value(json_object_get(failure, "stream")), 1);
+  rig_free(&f->rig, most, NULL);
 }
 
 VTEST_F(Snapshot, Failures, snap_rig) {
