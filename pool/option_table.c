@@ -11,13 +11,11 @@
 #include "vmm/memory.h"
 
 static const vmp_choice driver_choices[] = {{"cuda", VMP_DRIVER_CUDA}, {"host", VMP_DRIVER_HOST}, {NULL, 0}};
-static const vmp_choice preset_choices[] = {{"mixed", VMP_PRESET_MIXED},
-                                            {"tight", VMP_PRESET_TIGHT},
-                                            {"classic", VMP_PRESET_CLASSIC},
-                                            {"slab", VMP_PRESET_SLAB},
-                                            {"mid", VMP_PRESET_MID},
-                                            {"buddy", VMP_PRESET_BUDDY},
-                                            {NULL, 0}};
+static const vmp_choice preset_choices[] = {{"mixed", VMP_PRESET_MIXED},       {"tight", VMP_PRESET_TIGHT},
+                                            {"classic", VMP_PRESET_CLASSIC},   {"slab", VMP_PRESET_SLAB},
+                                            {"mid", VMP_PRESET_MID},           {"buddy", VMP_PRESET_BUDDY},
+                                            {"training", VMP_PRESET_TRAINING}, {"inference", VMP_PRESET_INFERENCE},
+                                            {"blocks", VMP_PRESET_BLOCKS},     {NULL, 0}};
 static const vmp_choice strategy_choices[] = {
     {"dynamic", VMP_STRATEGY_DYNAMIC}, {"static", VMP_STRATEGY_STATIC}, {NULL, 0}};
 static const vmp_choice cross_stream_choices[] = {
@@ -31,6 +29,9 @@ static const char *const preset_texts[] = {
     [VMP_PRESET_SLAB] = "slab_max:1MiB,buddy_from:0",
     [VMP_PRESET_MID] = "slab_max:0",
     [VMP_PRESET_BUDDY] = "slab_max:0,buddy_from:0",
+    [VMP_PRESET_TRAINING] = "buddy_from:1GiB",
+    [VMP_PRESET_INFERENCE] = "strategy:static,slab_max:1MiB",
+    [VMP_PRESET_BLOCKS] = "classes:2MiB+4MiB+8MiB+16MiB",
 };
 
 enum { ZERO = 0, NONZERO = 1 };
@@ -62,8 +63,7 @@ bool vmp_option_is_driver(vmp_option option) {
     VMP_DRIVER_OPTIONS(X)
 #undef X
     return true;
-    default:
-      return false;
+    default: return false;
   }
 }
 
@@ -147,6 +147,24 @@ static const char *parse_ordinals(const char *text, size_t length, vmp_ordinals 
   return NULL;
 }
 
+// parse_sizes reads "2MiB+4MiB".
+static const char *parse_sizes(const char *text, size_t length, vmp_sizes *out) {
+  vmp_sizes list = {0};
+  size_t start = 0;
+  while (start < length) {
+    size_t end = start;
+    while (end < length && text[end] != '+') end++;
+    if (list.count == VMP_MAX_SIZES) return "at most 64 sizes can be given";
+    const char *wrong = vmp_text_size(text + start, end - start, false, &list.values[list.count]);
+    if (wrong != NULL) return wrong;
+    list.count++;
+    if (end + 1 == length) return "it ends with a +; write sizes with + between them, such as 2MiB+4MiB";
+    start = end + 1;
+  }
+  *out = list;
+  return NULL;
+}
+
 static vmp_status set_choice(vmp_config *config, vmp_option option, const char *origin, const char *text,
                              size_t length) {
   const vmp_descriptor *d = &vmp_option_table[option];
@@ -180,32 +198,28 @@ vmp_status vmp_option_parse(vmp_config *config, vmp_option option, const char *o
   void *value = vmp_option_value(config, option);
   const char *wrong = NULL;
   switch (d->kind) {
-    case KIND_text:
-      return set_text(config, option, text, length);
-    case KIND_choice:
-      return set_choice(config, option, origin, text, length);
+    case KIND_text: return set_text(config, option, text, length);
+    case KIND_choice: return set_choice(config, option, origin, text, length);
     case KIND_bytes:
-    case KIND_limit:
-      wrong = vmp_text_size(text, length, d->kind == KIND_limit, value);
-      break;
-    case KIND_number:
-      wrong = vmp_text_number(text, length, value);
-      break;
-    case KIND_micros:
-      wrong = vmp_text_micros(text, length, value);
-      break;
-    case KIND_share:
-      wrong = vmp_text_share(text, length, value);
-      break;
+    case KIND_limit: wrong = vmp_text_size(text, length, d->kind == KIND_limit, value); break;
+    case KIND_number: wrong = vmp_text_number(text, length, value); break;
+    case KIND_micros: wrong = vmp_text_micros(text, length, value); break;
+    case KIND_share: wrong = vmp_text_share(text, length, value); break;
     case KIND_flag:
-    case KIND_ordinal:
-      wrong = parse_small(d->kind, text, length, value);
-      break;
-    case KIND_devices:
-      wrong = parse_ordinals(text, length, value);
-      break;
+    case KIND_ordinal: wrong = parse_small(d->kind, text, length, value); break;
+    case KIND_devices: wrong = parse_ordinals(text, length, value); break;
+    case KIND_sizes: wrong = parse_sizes(text, length, value); break;
   }
   return wrong == NULL ? VMP_OK : vmp_option_bad_value(origin, option, text, length, wrong);
+}
+
+// sizes_range: what can be said before the granule is known; options_resolve.c has the rest.
+static const char *sizes_range(const vmp_sizes *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    if ((list->values[i] & ~VMP_SIZE_IN_GRANULES) == 0) return "a block has at least one byte";
+    if ((list->values[i] & ~VMP_SIZE_IN_GRANULES) > VMP_SIZE_MAX) return "it is larger than any address space";
+  }
+  return NULL;
 }
 
 const char *vmp_option_range(const vmp_config *config, vmp_option option) {
@@ -233,11 +247,11 @@ const char *vmp_option_range(const vmp_config *config, vmp_option option) {
       return small == 0 && d->nonzero ? "it must not be 0; leave the key out for the default" : NULL;
     case KIND_choice:
       return word_of(d->choices, *(const int *)value) != NULL ? NULL : "it is none of the documented values";
+    case KIND_sizes: return sizes_range(value);
     case KIND_devices:
     case KIND_micros:
     case KIND_flag:
-    case KIND_text:
-      return NULL;
+    case KIND_text: return NULL;
   }
   return NULL;
 }
@@ -254,32 +268,36 @@ static size_t print_ordinals(const vmp_ordinals *list, char *buffer, size_t size
   return used;
 }
 
+static size_t print_sizes(const vmp_sizes *list, char *buffer, size_t size) {
+  size_t used = 0;
+  if (size > 0) buffer[0] = '\0';
+  for (size_t i = 0; i < list->count; i++) {
+    char text[32];
+    (void)vmp_print_size(list->values[i], text, sizeof text);
+    char *at = used < size ? buffer + used : NULL;
+    used += (size_t)snprintf(at, at == NULL ? 0 : size - used, "%s%s", i == 0 ? "" : "+", text);
+  }
+  return used;
+}
+
 size_t vmp_config_value(const vmp_config *config, vmp_option option, char *buffer, size_t size) {
   const vmp_descriptor *d = &vmp_option_table[option];
   const void *value = vmp_option_const_value(config, option);
   const char *text;
   switch (d->kind) {
     case KIND_bytes:
-    case KIND_limit:
-      return vmp_print_size(*(const uint64_t *)value, buffer, size);
-    case KIND_micros:
-      return vmp_print_micros(*(const uint64_t *)value, buffer, size);
-    case KIND_share:
-      return vmp_print_share(*(const double *)value, buffer, size);
-    case KIND_number:
-      return (size_t)snprintf(buffer, size, "%" PRIu64, *(const uint64_t *)value);
-    case KIND_flag:
-      return (size_t)snprintf(buffer, size, "%d", *(const bool *)value ? 1 : 0);
-    case KIND_ordinal:
-      return (size_t)snprintf(buffer, size, "%d", *(const int *)value);
+    case KIND_limit: return vmp_print_size(*(const uint64_t *)value, buffer, size);
+    case KIND_micros: return vmp_print_micros(*(const uint64_t *)value, buffer, size);
+    case KIND_share: return vmp_print_share(*(const double *)value, buffer, size);
+    case KIND_number: return (size_t)snprintf(buffer, size, "%" PRIu64, *(const uint64_t *)value);
+    case KIND_flag: return (size_t)snprintf(buffer, size, "%d", *(const bool *)value ? 1 : 0);
+    case KIND_ordinal: return (size_t)snprintf(buffer, size, "%d", *(const int *)value);
     case KIND_choice:
       text = word_of(d->choices, *(const int *)value);
       return (size_t)snprintf(buffer, size, "%s", text == NULL ? "" : text);
-    case KIND_text:
-      text = *(char *const *)value;
-      return (size_t)snprintf(buffer, size, "%s", text == NULL ? "" : text);
-    case KIND_devices:
-      return print_ordinals(value, buffer, size);
+    case KIND_text: text = *(char *const *)value; return (size_t)snprintf(buffer, size, "%s", text == NULL ? "" : text);
+    case KIND_devices: return print_ordinals(value, buffer, size);
+    case KIND_sizes: return print_sizes(value, buffer, size);
   }
   return 0;
 }

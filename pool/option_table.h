@@ -23,6 +23,7 @@ typedef enum vmp_value_kind {
   KIND_micros,
   KIND_text,
   KIND_devices,
+  KIND_sizes,
 } vmp_value_kind;
 
 typedef struct vmp_descriptor {

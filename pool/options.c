@@ -205,6 +205,18 @@ static vmp_status take_ordinals(vmp_config *config, vmp_option option, const int
   return field_done(config, option);
 }
 
+static vmp_status take_sizes(vmp_config *config, vmp_option option, const uint64_t *field, size_t count) {
+  if (count == 0) return VMP_OK;
+  vmp_sizes *list = vmp_option_value(config, option);
+  if (field == NULL || count > VMP_MAX_SIZES) {
+    return vmp_fail(VMP_ERROR_CONFIG, "options: %s names %zu sizes; give an array of 1 to %d",
+                    vmp_option_table[option].key, count, VMP_MAX_SIZES);
+  }
+  list->count = count;
+  memcpy(list->values, field, count * sizeof *field);
+  return field_done(config, option);
+}
+
 // copy_struct brings a caller's struct of another version to ours: what it lacks is 0, and what we don't know
 // must be 0.
 static vmp_status copy_struct(void *ours, size_t our_size, const void *theirs, const char *name) {
@@ -235,6 +247,7 @@ static vmp_status copy_struct(void *ours, size_t our_size, const void *theirs, c
 #define TAKE_TEXT(key, field) take_text(config, VMP_OPTION_##key, fields->field)
 #define TAKE_WORD(key, field) take_text(config, VMP_OPTION_##key, fields->field)
 #define TAKE_ORDINALS(key, field) take_ordinals(config, VMP_OPTION_##key, fields->field, fields->num_##field)
+#define TAKE_SIZES(key, field) take_sizes(config, VMP_OPTION_##key, fields->field, fields->num_##field)
 #define X(key, kind, how, field, ...) \
   if (status == VMP_OK) {             \
     status = TAKE_##how(key, field);  \

@@ -34,10 +34,17 @@
 //   micros   uint64_t   "1000000", "250ms", "1s"
 //   text     char *     anything without a comma; owned by the config
 //   devices  vmp_ordinals   "1+2": ordinals
+//   sizes    vmp_sizes      "2MiB+4MiB": sizes in rising order
 typedef struct vmp_ordinals {
   size_t count;
   int values[16];
 } vmp_ordinals;
+
+#define VMP_MAX_SIZES 64
+typedef struct vmp_sizes {
+  size_t count;
+  uint64_t values[VMP_MAX_SIZES];
+} vmp_sizes;
 
 typedef uint64_t vmp_value_bytes;
 typedef uint64_t vmp_value_limit;
@@ -49,9 +56,11 @@ typedef int vmp_value_ordinal;
 typedef uint64_t vmp_value_micros;
 typedef char *vmp_value_text;
 typedef vmp_ordinals vmp_value_devices;
+typedef vmp_sizes vmp_value_sizes;
 
 // X(key, kind, how, field, default, choices, zero, sentence)
-//   how       what the struct's field holds: U64, INT, REAL, TEXT, WORD (a choice by name), ORDINALS (with num_field)
+//   how       what the struct's field holds: U64, INT, REAL, TEXT, WORD (a choice by name), ORDINALS and SIZES (with
+//             num_field)
 //   default   as text; "" where the device decides (vmp_config_resolve), or for an empty text
 //   zero      ZERO: an explicit zero has a meaning. NONZERO: it is an error
 #define VMP_DRIVER_OPTIONS(X)                                                                                          \
@@ -85,7 +94,8 @@ typedef vmp_ordinals vmp_value_devices;
   X(cross_stream, choice, INT, cross_stream, "wait", cross_stream_choices, NONZERO, "memory freed on other streams")   \
   X(wait, micros, U64, wait_us, "1s", NULL, ZERO, "longest host wait before out of memory")                            \
   X(destroy_releases, flag, INT, destroy_releases, "0", NULL, ZERO, "destroy frees live blocks itself")                \
-  X(peers, devices, ORDINALS, peers, "", NULL, ZERO, "devices that may use the pool's memory")
+  X(peers, devices, ORDINALS, peers, "", NULL, ZERO, "devices that may use the pool's memory")                   \
+  X(classes, sizes, SIZES, class_bytes, "", NULL, ZERO, "fixed block sizes beside slab's own")
 
 typedef enum vmp_option {
 #define X(key, ...) VMP_OPTION_##key,
@@ -101,6 +111,9 @@ typedef enum vmp_preset {
   VMP_PRESET_SLAB,
   VMP_PRESET_MID,
   VMP_PRESET_BUDDY,
+  VMP_PRESET_TRAINING,
+  VMP_PRESET_INFERENCE,
+  VMP_PRESET_BLOCKS,
 } vmp_preset;
 
 typedef enum vmp_source {  // where a value came from

@@ -3,6 +3,7 @@
 
 #include "pool/option_text.h"
 #include "pool/options.h"
+#include "pool/sizeclass.h"
 #include "vmm/align.h"
 #include "vmm/backing_ops.h"
 #include "vmm/error.h"
@@ -53,6 +54,32 @@ static vmp_status sizes_in_bytes(vmp_config *config, uint64_t granule_bytes) {
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     vmp_status status = in_bytes(sizes[i].option, granule_bytes, sizes[i].value);
     if (status != VMP_OK) return status;
+  }
+  for (size_t i = 0; i < config->classes.count; i++) {
+    vmp_status status = in_bytes(VMP_OPTION_classes, granule_bytes, &config->classes.values[i]);
+    if (status != VMP_OK) return status;
+  }
+  return VMP_OK;
+}
+
+// resolve_classes rounds block sizes up to the step, and checks that they rise.
+static vmp_status resolve_classes(vmp_config *config) {
+  uint64_t before = 0;
+  for (size_t i = 0; i < config->classes.count; i++) {
+    uint64_t *value = &config->classes.values[i], whole;
+    char given[32];
+    (void)vmp_print_size(*value, given, sizeof given);
+    if (!vmp_align_up(*value, STEP_BYTES, &whole) || whole > VMP_CLASS_MAX_BYTES) {
+      return vmp_fail(VMP_ERROR_CONFIG, "classes names %s; a fixed block has at most 16GiB", given);
+    }
+    if (whole <= before) {
+      return vmp_fail(VMP_ERROR_CONFIG,
+                      "classes names %s behind a size that is not smaller; give rising sizes, each "
+                      "once (they are rounded up to 512 bytes)",
+                      given);
+    }
+    adjust(config, VMP_OPTION_classes, value, whole);
+    before = whole;
   }
   return VMP_OK;
 }
@@ -140,6 +167,7 @@ vmp_status vmp_config_resolve(vmp_config *config, uint64_t granule_bytes, uint64
   vmp_status status = sizes_in_bytes(config, granule_bytes);
   if (status == VMP_OK) status = resolve_chunk_max(config, &device);
   if (status == VMP_OK) status = resolve_layers(config, &device);
+  if (status == VMP_OK) status = resolve_classes(config);
   if (status == VMP_OK) status = resolve_growth(config, &device);
   if (status == VMP_OK) resolve_limits(config, &device);
   return status;

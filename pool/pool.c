@@ -110,13 +110,18 @@ static vmp_status open_layers(vmp_pool *pool) {
   vmp_mid_supply arenas = vmp_route_mid_supply(pool);
   vmp_mid_options mid_options = {.arena_bytes = config->arena, .chunk_max_bytes = config->chunk_max};
   vmp_status status = vmp_mid_create(&pool->mid, &pool->ops, &arenas, &mid_options);
-  if (status != VMP_OK || config->slab_max == 0) return status;
+  if (status != VMP_OK || (config->slab_max == 0 && config->classes.count == 0)) return status;
   vmp_slab_supply spans = vmp_route_slab_supply(pool);
   vmp_slab_options slab_options = {
       .max_object_bytes = config->slab_max,
       .granule_bytes = pool->device.granule_bytes,
       .random_seed = config->slab_random ? config->seed : 0,
   };
+  if (config->classes.count > 0) {
+    slab_options.class_bytes = config->classes.values;
+    slab_options.num_classes = config->classes.count;
+    slab_options.class_from_bytes = (config->classes.values[0] + 1) / 2;
+  }
   return vmp_slab_create(&pool->slab, &pool->ops, &spans, &slab_options);
 }
 

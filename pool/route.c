@@ -1,6 +1,6 @@
 // route.c: which layer serves a request, and the layers behind one door. See pool.h.
 //
-//     bytes <= slab_max, and a class keeps the alignment   slab    (size class)
+//     a size class holds it and keeps the alignment        slab    (up to slab_max, and the user's classes)
 //     bytes >= buddy_from                                  buddy   (whole slots)
 //     else                                                 mid     (steps of 512)
 #include <string.h>
@@ -14,10 +14,7 @@ const char *vmp_layer_name(vmp_layer layer) {
 
 bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vmp_plan *out_plan) {
   vmp_plan plan = {.requested_bytes = bytes, .request.alignment = alignment, .request.effort = VMP_EFFORT_NORMAL};
-  uint64_t class_bytes = 0;
-  if (pool->slab != NULL && bytes <= pool->config.slab_max) {
-    class_bytes = vmp_slab_class_bytes(pool->slab, bytes, alignment);
-  }
+  uint64_t class_bytes = pool->slab == NULL ? 0 : vmp_slab_class_bytes(pool->slab, bytes, alignment);
   if (class_bytes != 0) {
     plan.layer = VMP_LAYER_SLAB;
     plan.request.bytes = class_bytes;

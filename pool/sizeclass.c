@@ -30,7 +30,7 @@ static vmp_span_shape large_shape(uint64_t class_bytes, uint64_t granule_bytes) 
   vmp_span_shape best = {.alignment = granule_bytes};
   for (uint32_t n = 1; n <= VMP_SPAN_FEW_OBJECTS; n++) {
     uint64_t bytes = (n * class_bytes + granule_bytes - 1) & ~(granule_bytes - 1);
-    // used / bytes > best's used / best's bytes; all numbers are below 2^34 (8 GiB and a granule).
+    // used / bytes > best's used / best's bytes; all numbers are below 2^38 (128 GiB and a granule).
     if (best.num_objects == 0 || n * best.bytes > best.num_objects * bytes) {
       best.bytes = bytes;
       best.num_objects = n;

@@ -27,7 +27,7 @@
 #define VMP_CLASS_LINEAR_BYTES (UINT64_C(1) << VMP_CLASS_LINEAR_LOG2)
 #define VMP_CLASSES_PER_DOUBLING_LOG2 3u
 #define VMP_CLASSES_PER_DOUBLING (1u << VMP_CLASSES_PER_DOUBLING_LOG2)
-#define VMP_CLASS_MAX_BYTES (UINT64_C(1) << 30)  // largest object of any table
+#define VMP_CLASS_MAX_BYTES (UINT64_C(16) << 30)  // largest object of any table
 
 #define VMP_SPAN_MIN_BYTES (UINT64_C(32) << 10)
 #define VMP_SPAN_MAX_OBJECTS 64u  // one word of bits
@@ -55,13 +55,13 @@ uint64_t vmp_class_bytes(size_t index);
 // vmp_class_quotient and vmp_class_reciprocal divide by an object size without a division:
 // vmp_class_quotient(delta, vmp_class_reciprocal(class_bytes)) == delta / class_bytes for every delta inside of a
 // span's objects; for others it is any number. class_bytes is a multiple of 512.
-#define VMP_CLASS_RECIPROCAL_LOG2 48u
+#define VMP_CLASS_RECIPROCAL_LOG2 56u
 uint64_t vmp_class_reciprocal(uint64_t class_bytes);
 static inline uint64_t vmp_class_quotient(uint64_t delta, uint64_t reciprocal) {
   return ((delta >> VMP_CLASS_STEP_LOG2) * reciprocal) >> VMP_CLASS_RECIPROCAL_LOG2;
 }
 
-// The quotient of d (in steps) by k is exact while d * (excess of the reciprocal, below k) < 2^48; d < objects * k.
+// The quotient of d (in steps) by k is exact while d * (excess of the reciprocal, below k) < 2^56; d < objects * k.
 _Static_assert((VMP_CLASS_MAX_BYTES >> VMP_CLASS_STEP_LOG2) * (VMP_CLASS_MAX_BYTES >> VMP_CLASS_STEP_LOG2) *
                        VMP_SPAN_FEW_OBJECTS <=
                    UINT64_C(1) << VMP_CLASS_RECIPROCAL_LOG2,

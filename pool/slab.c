@@ -2,133 +2,6 @@
 #include "pool/slab.h"
 
 #include "pool/slab_internal.h"
-#include "vmm/memory.h"
-
-// ---- create and destroy ----
-
-static vmp_status check_options(const vmp_slab_options *options) {
-  if (!vmp_is_power_of_two(options->granule_bytes) || options->granule_bytes < VMP_CLASS_STEP_BYTES) {
-    return vmp_fail(VMP_ERROR_INVALID_VALUE, "a granule of %llu bytes; it must be a power of two of at least 512",
-                    (unsigned long long)options->granule_bytes);
-  }
-  if (options->max_object_bytes % VMP_CLASS_STEP_BYTES != 0 || options->max_object_bytes > VMP_CLASS_MAX_BYTES) {
-    return vmp_fail(VMP_ERROR_INVALID_VALUE, "slab objects up to %llu bytes; it must be a multiple of 512 up to 1 GiB",
-                    (unsigned long long)options->max_object_bytes);
-  }
-  if (options->class_bytes == NULL) return VMP_OK;
-  if (options->num_classes == 0 || options->num_classes > VMP_SLAB_MAX_CLASSES) {
-    return vmp_fail(VMP_ERROR_INVALID_VALUE, "%zu block sizes are given; 1 to %u can be", options->num_classes,
-                    VMP_SLAB_MAX_CLASSES);
-  }
-  uint64_t before = 0;
-  for (size_t i = 0; i < options->num_classes; i++) {
-    uint64_t bytes = options->class_bytes[i];
-    if (bytes % VMP_CLASS_STEP_BYTES != 0 || bytes > VMP_CLASS_MAX_BYTES || bytes <= before) {
-      return vmp_fail(VMP_ERROR_INVALID_VALUE,
-                      "block size %llu: sizes must be multiples of 512 up to 1 GiB, in rising order",
-                      (unsigned long long)bytes);
-    }
-    before = bytes;
-  }
-  if (options->max_object_bytes > before) {
-    return vmp_fail(VMP_ERROR_INVALID_VALUE, "slab objects up to %llu bytes, but the largest block size is %llu",
-                    (unsigned long long)options->max_object_bytes, (unsigned long long)before);
-  }
-  return VMP_OK;
-}
-
-// Fills in the classes and returns how many list heads they need.
-static uint64_t describe_classes(vmp_slab *slab, const vmp_slab_options *options) {
-  uint64_t lists = 0;
-  for (size_t i = 0; i < slab->num_classes; i++) {
-    vmp_slab_class *class = &slab->classes[i];
-    class->bytes = slab->default_table ? vmp_class_bytes(i) : options->class_bytes[i];
-    class->reciprocal = vmp_class_reciprocal(class->bytes);
-    class->span = vmp_span_shape_of(class->bytes, options->granule_bytes);
-    uint64_t natural = UINT64_C(1) << vmp_lowest_bit(class->bytes);
-    class->object_alignment = natural < class->span.alignment ? natural : class->span.alignment;
-    lists += class->span.num_objects + 1;
-  }
-  return lists;
-}
-
-vmp_status vmp_slab_create(vmp_slab **out_slab, const vmp_backing_ops *ops, const vmp_slab_supply *supply,
-                           const vmp_slab_options *options) {
-  vmp_status status = check_options(options);
-  if (status != VMP_OK) return status;
-  vmp_slab *slab = vmp_mem_calloc(1, sizeof *slab);
-  if (slab == NULL) goto out_of_memory;
-  slab->ops = *ops;
-  slab->supply = *supply;
-  slab->random = options->random_seed != 0;
-  slab->random_state = options->random_seed;
-  slab->default_table = options->class_bytes == NULL;
-  slab->max_object_bytes = options->max_object_bytes;
-  vmp_node_pool_init(&slab->spans, sizeof(vmp_span));
-  if (!slab->default_table) {
-    slab->num_classes = options->num_classes;
-    if (slab->max_object_bytes == 0) slab->max_object_bytes = options->class_bytes[options->num_classes - 1];
-  } else if (slab->max_object_bytes > 0) {
-    slab->num_classes = vmp_class_index(slab->max_object_bytes) + 1;
-  }
-  if (slab->num_classes > 0) {
-    slab->classes = vmp_mem_calloc(slab->num_classes, sizeof *slab->classes);
-    if (slab->classes == NULL) goto out_of_memory;
-    slab->num_lists = describe_classes(slab, options);
-    slab->lists = vmp_mem_calloc(slab->num_lists, sizeof(vmp_span *));
-    if (slab->lists == NULL) goto out_of_memory;
-  }
-  vmp_span **lists = slab->lists;
-  for (size_t i = 0; i < slab->num_classes; i++) {
-    slab->classes[i].lists = lists;
-    lists += slab->classes[i].span.num_objects + 1;
-  }
-  *out_slab = slab;
-  return VMP_OK;
-
-out_of_memory:
-  vmp_slab_destroy(slab);
-  return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the slab layer's classes");
-}
-
-void vmp_slab_destroy(vmp_slab *slab) {
-  if (slab == NULL) return;
-  vmp_node_pool_finish(&slab->spans);
-  vmp_mem_free(slab->lists);
-  vmp_mem_free(slab->classes);
-  vmp_mem_free(slab);
-}
-
-// ---- classes ----
-
-// The smallest class of at least `bytes`, which is at most the largest class.
-static size_t smallest_class(const vmp_slab *slab, uint64_t bytes) {
-  if (slab->default_table) return vmp_class_index(bytes);
-  size_t low = 0, high = slab->num_classes - 1;
-  while (low < high) {
-    size_t middle = (low + high) / 2;
-    if (slab->classes[middle].bytes < bytes) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-static vmp_slab_class *class_for(const vmp_slab *slab, uint64_t bytes, uint64_t alignment) {
-  if (bytes > slab->max_object_bytes || slab->num_classes == 0) return NULL;
-  size_t i = smallest_class(slab, bytes);
-  if (alignment <= VMP_CLASS_STEP_BYTES) return &slab->classes[i];
-  // At most 8 steps further the default table has a power of two.
-  while (i < slab->num_classes && slab->classes[i].object_alignment < alignment) i++;
-  return i < slab->num_classes ? &slab->classes[i] : NULL;
-}
-
-uint64_t vmp_slab_class_bytes(const vmp_slab *slab, uint64_t bytes, uint64_t alignment) {
-  const vmp_slab_class *class = class_for(slab, bytes, alignment);
-  return class == NULL ? 0 : class->bytes;
-}
 
 // ---- allocate ----
 
@@ -235,7 +108,10 @@ static vmp_status choose_otherwise(vmp_slab *slab, vmp_slab_class *class, const 
 }
 
 vmp_status vmp_slab_alloc(vmp_slab *slab, const vmp_request *request, vmp_placed *out_placed) {
-  vmp_slab_class *class = class_for(slab, request->bytes, request->alignment);
+  vmp_slab_class *class = vmp_class_for(slab, request->bytes, request->alignment);
+  if (class == NULL && slab->adoptions > 0) {
+    return vmp_fail(VMP_ERROR_BUSY, "the size classes have changed since the request was routed");
+  }
   if (class == NULL) {
     return vmp_fail(VMP_ERROR_INVALID_VALUE, "no slab class keeps %llu bytes aligned to %llu",
                     (unsigned long long)request->bytes, (unsigned long long)request->alignment);
@@ -250,6 +126,21 @@ vmp_status vmp_slab_alloc(vmp_slab *slab, const vmp_request *request, vmp_placed
 }
 
 // ---- free ----
+
+// give_surplus gives a span back that has just become empty, where there are enough without it. Of two empty spans the
+// one that was empty first stays: its work is the older one. Each object that is freed takes at most an eighth of one
+// from what may stay, so giving back two at a time keeps up.
+static void give_surplus(vmp_slab *slab, vmp_slab_class *class, vmp_span *span) {
+  if (class->kind == VMP_CLASS_DRAINING) {
+    vmp_span_give(slab, class, span);
+    return;
+  }
+  for (int i = 0; i < 2 && span != NULL && span->next != NULL && !vmp_class_keeps(class); i++) {
+    vmp_span *next = span->next;
+    vmp_span_give(slab, class, span);
+    span = next;
+  }
+}
 
 vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fence fence, uint64_t *out_bytes) {
   vmp_slab_class *class = &slab->classes[span->class_index];
@@ -266,8 +157,7 @@ vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fe
   }
   vmp_span_put_back(slab, class, span, bit, fence);
   *out_bytes = class->bytes;
-  // Of two empty spans the one that was empty first stays: its work is the older one.
-  if (span->num_free == class->span.num_objects && span->next != NULL) vmp_span_give(slab, class, span);
+  if (span->num_free == class->span.num_objects) give_surplus(slab, class, span);
   return VMP_OK;
 }
 

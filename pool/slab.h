@@ -6,9 +6,14 @@
 //     span (mid block)   | object | object | object | object | ... | rest |
 //     free, by fence     |  used  | clean  |  {s,7} |  {t,9} |
 //
-// Size classes: 8 to a doubling (pool/sizeclass.h), or given by the user, larger than a granule too. Shapes of spans:
-// pool/sizeclass.h. Most-full span first, so that spans empty out. An empty span goes back to the supply at once,
-// except that one per class stays until vmp_slab_trim.
+// Size classes: the default table, 8 to a doubling (pool/sizeclass.h), and beside it classes given by the user, larger
+// than a granule too: fixed blocks. Where both could serve a request, the user's do. Shapes of spans: pool/sizeclass.h.
+// Most-full span first, so that spans empty out. An empty span goes back to the supply at once, except that one per
+// class stays until vmp_slab_trim; of a user's class as many stay as an eighth of its used objects: a free queue, so
+// that blocks come and go without mid.
+//
+// The user's classes may be exchanged while objects are live (vmp_slab_adopt): a class that isn't wanted any more takes
+// no new object, and each of its spans goes back when its last object is freed.
 //
 // Streams: free objects of a span are kept in up to three groups: clean ones (never used since the span came, or known
 // complete), those freed by one set of streams, those freed by others. A request takes, in this order:
@@ -46,13 +51,14 @@ typedef struct vmp_slab_supply {
 } vmp_slab_supply;
 
 typedef struct vmp_slab_options {
-  uint64_t max_object_bytes;  // objects up to this size are slab's; a multiple of 512, at most 1 GiB; 0: none, or
-                              // with user classes: up to the largest
-  uint64_t granule_bytes;     // a power of two; a span is at most this, unless its class is larger
-  uint64_t random_seed;       // 0: lowest object first; else objects are handed out in seeded random order
-  const uint64_t
-      *class_bytes;    // user classes in rising order (multiples of 512), or NULL for the default table; copied
-  size_t num_classes;  // at most 1024
+  uint64_t max_object_bytes;    // the default table serves requests up to this; a multiple of 512, at most
+                                // VMP_CLASS_MAX_BYTES; 0: none
+  uint64_t granule_bytes;       // a power of two; a span is at most this, unless its class is larger
+  uint64_t random_seed;         // 0: lowest object first; else objects are handed out in seeded random order
+  const uint64_t *class_bytes;  // the user's classes in rising order (multiples of 512), or NULL; copied
+  size_t num_classes;
+  uint64_t class_from_bytes;  // smaller requests aren't the user's classes'; 0: all up to the largest are
+  size_t max_user_classes;    // how many may exist at a time, draining ones included; 0: num_classes. At most 1024
 } vmp_slab_options;
 
 // vmp_slab_create makes a slab without spans. `ops` (of which known_complete and others are used) and `supply` are
@@ -62,13 +68,20 @@ vmp_status vmp_slab_create(vmp_slab **out_slab, const vmp_backing_ops *ops, cons
 // vmp_slab_destroy frees the bookkeeping only; spans are not given back. NULL is fine.
 void vmp_slab_destroy(vmp_slab *slab);
 
+// vmp_slab_adopt replaces the user's classes, as the options describe them; *class_bytes is copied, none of 0 classes.
+// Objects that are live stay as they are. VMP_ERROR_INVALID_VALUE, VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_BUSY (too
+// many earlier classes still have objects); then nothing has changed.
+vmp_status vmp_slab_adopt(vmp_slab *slab, const uint64_t *class_bytes, size_t num_classes, uint64_t class_from_bytes);
+
 // vmp_slab_class_bytes: the object size that serves a request (0 bytes count as 1), or 0 when it is not slab's: too
-// large, or an alignment (a power of two) that no class keeps.
+// large, or an alignment (a power of two) that no class keeps. May be called without the lock: while another thread
+// adopts classes, the answer is one of before, of after, or 0.
 uint64_t vmp_slab_class_bytes(const vmp_slab *slab, uint64_t bytes, uint64_t alignment);
 
 // vmp_slab_alloc hands out an object, in the order given above. An object with `after` that the stream was never
-// ordered behind must be freed with a fence that covers it. VMP_ERROR_INVALID_VALUE (vmp_slab_class_bytes is 0);
-// where no object is free at all: what the supply returned, or VMP_ERROR_HOST_OUT_OF_MEMORY. MAY UNLOCK.
+// ordered behind must be freed with a fence that covers it. VMP_ERROR_INVALID_VALUE (vmp_slab_class_bytes is 0; after
+// an adoption, which may be why, it is VMP_ERROR_BUSY); where no object is free at all: what the supply returned, or
+// VMP_ERROR_HOST_OUT_OF_MEMORY. MAY UNLOCK.
 vmp_status vmp_slab_alloc(vmp_slab *slab, const vmp_request *request, vmp_placed *out_placed);
 
 // vmp_slab_free takes an object back. `span` is the owner of the supply's block that holds `offset`; `fence` says who
@@ -90,6 +103,16 @@ typedef struct vmp_slab_stats {
   uint64_t metadata_bytes;  // host memory
 } vmp_slab_stats;
 void vmp_slab_get_stats(const vmp_slab *slab, vmp_slab_stats *out);
+
+// vmp_slab_class_info: one class, for snapshots and reports.
+typedef struct vmp_slab_class_info {
+  uint64_t object_bytes, span_bytes, spans, objects;  // objects: used
+  bool user, draining;                                // given by the user; and not wanted any more
+} vmp_slab_class_info;
+// vmp_slab_get_class: class `index`, from 0; false when there are fewer. Indices are stable while a class has spans.
+bool vmp_slab_get_class(const vmp_slab *slab, size_t index, vmp_slab_class_info *out);
+// vmp_slab_span_class: the index of a span's class.
+size_t vmp_slab_span_class(const vmp_span *span);
 
 // vmp_slab_walk sees every span ("span", with the merged fence of its free objects): class by class, the fullest
 // first; not in address order.

@@ -87,16 +87,52 @@ static void check_list(const vmp_slab *slab, const vmp_slab_class *class, unsign
     }
     spans++;
   }
-  if (list_free == class->span.num_objects && spans > 1) {
+  if (list_free == class->span.num_objects && class->kind == VMP_CLASS_DEFAULT && spans > 1) {
     vmp_report_fault(report, "slab: class %zu keeps %llu empty spans; one may stay", class_index,
+                     (unsigned long long)spans);
+  }
+  if (list_free == class->span.num_objects && class->kind == VMP_CLASS_DRAINING && spans > 0) {
+    vmp_report_fault(report, "slab: class %zu is draining and keeps %llu empty spans", class_index,
                      (unsigned long long)spans);
   }
   sums->spans += spans;
 }
 
+// The table of the user's classes: rising, each row the class that it says, and every such class in one row.
+static void check_table(const vmp_slab *slab, vmp_report *report) {
+  uint64_t before = 0, user = 0, lists = 0;
+  uint32_t count = atomic_load(&slab->user.count);
+  for (uint32_t i = 0; i < count; i++) {
+    const vmp_class_row *row = &slab->user.rows[i];
+    uint64_t bytes = atomic_load(&row->bytes);
+    if (bytes <= before) vmp_report_fault(report, "slab: row %u of the user's classes doesn't rise", i);
+    before = bytes;
+    if (row->index >= slab->num_classes || slab->classes[row->index].kind != VMP_CLASS_USER ||
+        slab->classes[row->index].bytes != bytes) {
+      vmp_report_fault(report, "slab: row %u of the user's classes is of class %u, which is another", i, row->index);
+    }
+  }
+  for (size_t i = 0; i < slab->num_classes; i++) {
+    const vmp_slab_class *class = &slab->classes[i];
+    user += class->kind == VMP_CLASS_USER;
+    lists += class->span.num_objects + 1;
+    if ((class->kind == VMP_CLASS_DEFAULT) != (i < slab->num_default)) {
+      vmp_report_fault(report, "slab: class %zu is of kind %u", i, class->kind);
+    }
+  }
+  if (user != count) {
+    vmp_report_fault(report, "slab: %llu classes are the user's, and %u have a row", (unsigned long long)user, count);
+  }
+  if (lists != slab->num_lists) {
+    vmp_report_fault(report, "slab: the classes have %llu lists, and %llu are counted", (unsigned long long)lists,
+                     (unsigned long long)slab->num_lists);
+  }
+}
+
 size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report) {
   size_t before = report->faults;
   uint64_t listed = 0;
+  uint32_t arriving = 0;
   bool listed_known = true;
   for (size_t i = 0; i < slab->num_classes; i++) {
     const vmp_slab_class *class = &slab->classes[i];
@@ -114,12 +150,14 @@ size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report) {
                        (unsigned long long)class->num_used, (unsigned long long)sums.used);
     }
     listed += sums.spans;
+    arriving += class->num_arriving;
     listed_known = listed_known && sums.spans_known;
   }
-  if (listed_known && listed + slab->num_arriving != slab->spans.used) {
+  if (listed_known && listed + arriving != slab->spans.used) {
     vmp_report_fault(report, "slab: %u records are in use for %llu listed and %u arriving spans", slab->spans.used,
-                     (unsigned long long)listed, slab->num_arriving);
+                     (unsigned long long)listed, arriving);
   }
+  check_table(slab, report);
   vmp_node_pool_check(&slab->spans, "slab: spans", report);
   return report->faults - before;
 }
@@ -138,12 +176,28 @@ void vmp_slab_get_stats(const vmp_slab *slab, vmp_slab_stats *out) {
     stats.object_bytes += class->num_used * class->bytes;
     stats.free_object_bytes += objects_bytes - class->num_used * class->bytes;
     stats.rest_bytes += span_bytes - objects_bytes;
-    stats.empty_spans += class->lists[class->span.num_objects] != NULL;
+    for (const vmp_span *span = class->lists[class->span.num_objects]; span != NULL; span = span->next)
+      stats.empty_spans++;
   }
-  stats.metadata_bytes = sizeof *slab + slab->num_classes * sizeof *slab->classes +
-                         slab->num_lists * sizeof *slab->lists + vmp_node_pool_bytes(&slab->spans);
+  stats.metadata_bytes = sizeof *slab + (slab->num_default + slab->max_user) * sizeof *slab->classes +
+                         slab->max_user * sizeof *slab->user.rows + slab->num_lists * sizeof *slab->lists +
+                         vmp_node_pool_bytes(&slab->spans);
   *out = stats;
 }
+
+bool vmp_slab_get_class(const vmp_slab *slab, size_t index, vmp_slab_class_info *out) {
+  if (index >= slab->num_classes) return false;
+  const vmp_slab_class *class = &slab->classes[index];
+  *out = (vmp_slab_class_info){.object_bytes = class->bytes,
+                               .span_bytes = class->span.bytes,
+                               .spans = class->num_spans,
+                               .objects = class->num_used,
+                               .user = class->kind != VMP_CLASS_DEFAULT,
+                               .draining = class->kind == VMP_CLASS_DRAINING};
+  return true;
+}
+
+size_t vmp_slab_span_class(const vmp_span *span) { return span->class_index; }
 
 // ---- walks ----
 

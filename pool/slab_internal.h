@@ -1,6 +1,7 @@
 // slab_internal.h: what slab's files share, and what its tests break on purpose. See slab.h for what slab is.
 //
-//     slab.c        public functions: create, allocate, free, find, trim
+//     slab.c        public functions: allocate, free, find, trim
+//     slab_classes.c  create and destroy; which class serves a request, adopting others
 //     slab_span.c   spans: their groups of free objects, taking them from the supply and giving them back
 //     slab_check.c  all invariants, statistics, walks
 //
@@ -14,6 +15,8 @@
 //             groups[OTHERS]    {bits, fence}   freed by others, merged
 #ifndef VMPOOL_POOL_SLAB_INTERNAL_H_
 #define VMPOOL_POOL_SLAB_INTERNAL_H_
+
+#include <stdatomic.h>
 
 #include "pool/sizeclass.h"
 #include "pool/slab.h"
@@ -62,21 +65,45 @@ typedef struct vmp_slab_class {
   uint64_t nonempty;  // bit f - 1: lists[f] isn't empty (full spans have no bit)
   vmp_span **lists;   // by number of free objects, num_objects + 1 of them
   uint64_t num_spans, num_used;
+  uint32_t num_arriving;  // spans on their way
+  uint8_t kind;           // vmp_class_kind
 } vmp_slab_class;
+
+typedef enum vmp_class_kind {
+  VMP_CLASS_DEFAULT = 0,
+  VMP_CLASS_USER = 1,
+  VMP_CLASS_DRAINING = 2,  // was the user's: serves no request
+} vmp_class_kind;
+
+// vmp_class_table: the user's classes in rising order, as requests are routed by them. Read without the lock, too;
+// written under it. The values are independent of each other: a reader that mixes two tables finds a class that was or
+// is, or none.
+typedef struct vmp_class_row {
+  _Atomic uint64_t bytes, alignment;
+  uint32_t index;  // in vmp_slab's classes; under the lock
+} vmp_class_row;
+
+typedef struct vmp_class_table {
+  _Atomic uint64_t from_bytes, span_bytes;  // requests of from_bytes .. from_bytes + span_bytes are theirs
+  _Atomic uint32_t count;
+  vmp_class_row *rows;  // max_user of them
+} vmp_class_table;
 
 struct vmp_slab {
   vmp_backing_ops ops;
   vmp_slab_supply supply;
-  uint64_t max_object_bytes;
-  bool default_table;
+  uint64_t max_object_bytes, granule_bytes;
   bool random;
   uint64_t random_state;  // splitmix64
-  size_t num_classes;
-  vmp_slab_class *classes;
-  vmp_span **lists;  // of all classes
-  uint64_t num_lists;
+  size_t num_classes;     // the default table's, then the user's and draining ones
+  size_t num_default;
+  size_t max_user;
+  vmp_slab_class *classes;  // num_default + max_user, which never move
+  vmp_class_table user;
+  vmp_span **lists;    // of all default classes; others have their own
+  uint64_t num_lists;  // of all classes
+  uint64_t adoptions;
   vmp_node_pool spans;  // of struct vmp_span
-  uint32_t num_arriving;
 };
 
 static inline uint64_t vmp_span_free_bits(const vmp_span *span) {
@@ -163,6 +190,24 @@ static inline void vmp_span_put_back(const vmp_slab *slab, vmp_slab_class *class
   span->num_free++;
   vmp_span_list(class, span);
   class->num_used--;
+}
+
+// vmp_class_is_user: whether a request is the user's classes', as far as its size goes. One comparison, since the
+// difference wraps.
+static inline bool vmp_class_is_user(const vmp_slab *slab, uint64_t bytes) {
+  return bytes - atomic_load_explicit(&slab->user.from_bytes, memory_order_relaxed) <=
+         atomic_load_explicit(&slab->user.span_bytes, memory_order_relaxed);
+}
+
+// ---- slab_classes.c ----
+// vmp_class_for: the class that serves a request, or NULL. The lock is held.
+vmp_slab_class *vmp_class_for(const vmp_slab *slab, uint64_t bytes, uint64_t alignment);
+
+// vmp_class_keeps: whether a span of the class that has become empty may stay beside another one. Under the lock.
+static inline bool vmp_class_keeps(const vmp_slab_class *class) {
+  if (class->kind != VMP_CLASS_USER) return false;
+  uint64_t free_objects = class->num_spans * class->span.num_objects - class->num_used;
+  return free_objects <= class->span.num_objects + class->num_used / 8;
 }
 
 // ---- slab_span.c ----

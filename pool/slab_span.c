@@ -71,7 +71,7 @@ vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_reques
   span->record = record;
   span->class_index = (uint16_t)(class - slab->classes);
   span->state = VMP_SPAN_ARRIVING;
-  slab->num_arriving++;
+  class->num_arriving++;
 
   vmp_request span_request = {.bytes = class->span.bytes,
                               .alignment = class->span.alignment,
@@ -80,7 +80,7 @@ vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_reques
   vmp_placed placed;
   vmp_status status = slab->supply.take(slab->supply.self, &span_request, span, &placed);
   // Others may have changed everything meanwhile, but not this record: it was in no list.
-  slab->num_arriving--;
+  class->num_arriving--;
   if (status != VMP_OK) {
     vmp_node_give(&slab->spans, record);
     return status;

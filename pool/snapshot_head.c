@@ -40,7 +40,7 @@ static void write_config(snapshot *s) {
   vmp_json_open(json, "config", '[');
   for (size_t i = 0; i < VMP_OPTION_COUNT; i++) {
     vmp_option option = (vmp_option)i;
-    char value[256], source[64];
+    char value[2048], source[64];
     if (vmp_option_is_driver(option)) continue;
     (void)vmp_config_value(config, option, value, sizeof value);
     (void)vmp_config_source(config, option, source, sizeof source);

@@ -97,8 +97,9 @@ typedef struct vmp_pool_options {
   size_t struct_size;
   vmp_driver *driver;    // NULL: the pool opens its own (VMP_DRIVER_DEFAULT) and closes it
   int device;            // ordinal
-  const char *preset;    // mixed (default), tight, classic, slab, mid, buddy (the last three: one layer alone; what
-                         // is too large for slab takes whole granules)
+  const char *preset;    // mixed (default), tight, training, inference, classic, blocks (fixed blocks of 2, 4, 8 and
+                         // 16 MiB), slab, mid, buddy (the last three: one layer alone; what is too large for slab
+                         // takes whole granules)
   const char *conf;      // options as text, or NULL
   const char *name;      // shown in snapshots; copied; NULL: "pool"
 
@@ -126,6 +127,13 @@ typedef struct vmp_pool_options {
 
   const int *peers;          // ordinals of devices that may read and write the pool's memory; copied
   size_t num_peers;
+
+  const uint64_t *class_bytes;  // fixed block sizes in rising order (`classes:2MiB+4MiB` in text), at most 64, of 512
+                                // bytes to 16 GiB, larger than a granule too; copied. A request takes the smallest one
+                                // that holds it; one below half of the smallest size, or above the largest, is served
+                                // as if there were none. Freed blocks wait in a queue of their size (an eighth of
+                                // those in use), or go back to mid
+  size_t num_class_bytes;
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)

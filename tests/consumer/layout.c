@@ -32,7 +32,7 @@ AT(vmp_driver_calls, event_query, 64);
 AT(vmp_driver_calls, stream_wait, 72);
 AT(vmp_driver_calls, synchronize, 80);
 
-SIZE(vmp_pool_options, 200);
+SIZE(vmp_pool_options, 216);
 AT(vmp_pool_options, struct_size, 0);
 AT(vmp_pool_options, driver, 8);
 AT(vmp_pool_options, device, 16);
@@ -59,6 +59,8 @@ AT(vmp_pool_options, wait_us, 168);
 AT(vmp_pool_options, destroy_releases, 176);
 AT(vmp_pool_options, peers, 184);
 AT(vmp_pool_options, num_peers, 192);
+AT(vmp_pool_options, class_bytes, 200);
+AT(vmp_pool_options, num_class_bytes, 208);
 
 SIZE(vmp_block_info, 40);
 AT(vmp_block_info, struct_size, 0);

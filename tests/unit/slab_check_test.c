@@ -74,7 +74,7 @@ static void mark_an_empty_list(broken_rig *f) { f->class->nonempty |= UINT64_C(1
 static void mark_beyond_the_lists(broken_rig *f) { f->class->nonempty |= UINT64_C(1) << 8; }
 static void miscount_spans(broken_rig *f) { f->class->num_spans++; }
 static void miscount_objects(broken_rig *f) { f->class->num_used--; }
-static void miscount_arriving(broken_rig *f) { f->base.slab->num_arriving++; }
+static void miscount_arriving(broken_rig *f) { f->class->num_arriving++; }
 static void lose_a_span(broken_rig *f) {
   vmp_span_unlist(f->class, f->five);
   f->class->num_spans--;

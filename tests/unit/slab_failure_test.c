@@ -35,20 +35,20 @@ VTEST_F(SlabFailures, WrongFreesAreRefusedAndChangeNothing, slab_rig) {
 // ---- failures ----
 
 VTEST_F(SlabFailures, WrongOptionsAreRefused, slab_rig) {
-  static const uint64_t falling[] = {2 * MIB, MIB}, odd[] = {512, 1000}, huge[] = {UINT64_C(2) << 30}, zero[] = {0};
+  static const uint64_t falling[] = {2 * MIB, MIB}, odd[] = {512, 1000}, huge[] = {UINT64_C(32) << 30}, zero[] = {0};
   static const vmp_slab_options wrong[] = {
       {.max_object_bytes = 64 * KIB},
       {.max_object_bytes = 64 * KIB, .granule_bytes = 3 * MIB},
       {.max_object_bytes = 64 * KIB, .granule_bytes = 256},
       {.max_object_bytes = 1000, .granule_bytes = 2 * MIB},
-      {.max_object_bytes = (UINT64_C(1) << 30) + 512, .granule_bytes = 2 * MIB},
+      {.max_object_bytes = (UINT64_C(16) << 30) + 512, .granule_bytes = 2 * MIB},
       {.class_bytes = falling, .num_classes = 2, .granule_bytes = 2 * MIB},
       {.class_bytes = odd, .num_classes = 2, .granule_bytes = 2 * MIB},
       {.class_bytes = huge, .num_classes = 1, .granule_bytes = 2 * MIB},
       {.class_bytes = zero, .num_classes = 1, .granule_bytes = 2 * MIB},
       {.class_bytes = falling, .num_classes = 0, .granule_bytes = 2 * MIB},
       {.class_bytes = falling, .num_classes = 1025, .granule_bytes = 2 * MIB},
-      {.class_bytes = falling, .num_classes = 1, .max_object_bytes = 4 * MIB, .granule_bytes = 2 * MIB},
+      {.class_bytes = falling, .num_classes = 1, .class_from_bytes = 4 * MIB, .granule_bytes = 2 * MIB},
   };
   vmp_slab_supply supply = vmp_fake_supply_calls(&f->supply);
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

@@ -47,7 +47,8 @@ static const struct argp_option option_list[] = {
      "Find the smallest device, in steps of one granule, on which no allocation fails; the other figures then describe "
      "the run on it",
      0},
-    {"preset", OPTION_PRESET, "NAME", 0, "The pool's preset: mixed (default), tight, classic, slab, mid or buddy", 0},
+    {"preset", OPTION_PRESET, "NAME", 0,
+     "The pool's preset: mixed (default), tight, training, inference, classic, blocks, slab, mid or buddy", 0},
     {"conf", OPTION_CONF, "KEY:VALUE,...", 0, "The pool's options as text, like chunk_max:2MiB", 0},
     {"compare", OPTION_COMPARE, 0, 0,
      "Run the trace through models of a caching allocator and of expandable segments as well, on the same device (with "
