@@ -178,10 +178,12 @@ static uint32_t used_piece(const vmp_mid *mid, uint64_t offset) {
   return vmp_mid_piece_at(mid, piece)->kind == VMP_MID_USED ? piece : 0;
 }
 
-void vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence) {
+uint64_t vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence) {
   uint32_t piece = used_piece(mid, offset);
-  mid->ops.release(mid->ops.self, offset, vmp_mid_piece_at(mid, piece)->bytes, fence);
+  uint64_t bytes = vmp_mid_piece_at(mid, piece)->bytes;
+  mid->ops.release(mid->ops.self, offset, bytes, fence);
   vmp_mid_give_back(mid, piece, fence);
+  return bytes;
 }
 
 bool vmp_mid_find(const vmp_mid *mid, uint64_t offset, uint64_t *out_start, uint64_t *out_bytes, void **out_owner) {

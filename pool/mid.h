@@ -80,7 +80,8 @@ vmp_status vmp_mid_alloc(vmp_mid *mid, const vmp_request *request, void *owner, 
 bool vmp_mid_look(vmp_mid *mid, const vmp_request *request, uint64_t *out_offset, vmp_cost *out_cost);
 
 // vmp_mid_free gives a block back; `offset` must be its start (vmp_mid_find). The claim is released with `fence`.
-void vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence);
+// Returns the bytes that the block held.
+uint64_t vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence);
 
 // vmp_mid_find: the used block that holds `offset` (which may be inside it). O(1) in the number of blocks. The out
 // pointers may be NULL; they are written only when it returns true.

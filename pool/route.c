@@ -59,7 +59,7 @@ void vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fen
     uint64_t bytes;
     (void)vmp_slab_free(pool->slab, span_of(pool, offset), offset, fence, &bytes);
   } else if (layer == VMP_LAYER_MID) {
-    vmp_mid_free(pool->mid, offset, fence);
+    (void)vmp_mid_free(pool->mid, offset, fence);
   } else {
     vmp_buddy_free(pool->buddy, offset, fence);
   }
@@ -132,7 +132,7 @@ static vmp_status take_span(void *self, const vmp_request *request, vmp_span *ow
 
 static void give_span(void *self, uint64_t offset, vmp_fence fence) {
   vmp_pool *pool = self;
-  vmp_mid_free(pool->mid, offset, fence);
+  (void)vmp_mid_free(pool->mid, offset, fence);
 }
 
 vmp_slab_supply vmp_route_slab_supply(vmp_pool *pool) {

@@ -168,7 +168,7 @@ static vmp_status open_first_arena(vmp_pool *pool) {
   vmp_request request = {.bytes = VMP_MID_STEP_BYTES, .alignment = VMP_MID_STEP_BYTES, .effort = VMP_EFFORT_NORMAL};
   vmp_placed placed;
   vmp_status status = vmp_mid_alloc(pool->mid, &request, NULL, &placed);
-  if (status == VMP_OK) vmp_mid_free(pool->mid, placed.offset, VMP_FENCE_NONE);
+  if (status == VMP_OK) (void)vmp_mid_free(pool->mid, placed.offset, VMP_FENCE_NONE);
   return status;
 }
 

@@ -6,6 +6,8 @@
 #include "vmm/memory.h"
 
 #define CACHE_LINE_BYTES 64u
+#define BLOCK_NODES (UINT64_C(1) << VMP_NODE_BLOCK_LOG2)
+#define BLOCKS_MAX (UINT32_MAX >> VMP_NODE_BLOCK_LOG2)
 
 void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes) {
   memset(pool, 0, sizeof *pool);
@@ -13,44 +15,55 @@ void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes) {
 }
 
 void vmp_node_pool_finish(vmp_node_pool *pool) {
-  for (unsigned i = 0; i < pool->num_blocks; i++) vmp_mem_free(pool->memory[i]);
+  for (uint32_t i = 0; i < pool->num_blocks; i++) vmp_mem_free(pool->memory[i]);
+  vmp_mem_free(pool->memory);
+  vmp_mem_free(pool->origins);
   vmp_node_pool_init(pool, pool->node_bytes);
 }
 
-static bool grow(vmp_node_pool *pool) {
-  if (pool->num_blocks == VMP_NODE_BLOCKS - 1) return false;
-  uint64_t nodes = UINT64_C(1) << (pool->num_blocks + VMP_NODE_FIRST_LOG2);
+// grow_tables makes room for one more block.
+static bool grow_tables(vmp_node_pool *pool) {
+  if (pool->num_blocks < pool->origins_capacity) return true;
+  uint32_t capacity = pool->origins_capacity == 0 ? 4 : 2 * pool->origins_capacity;
+  uintptr_t *origins = vmp_mem_calloc(capacity, sizeof *origins);
+  void **memory = vmp_mem_calloc(capacity, sizeof *memory);
+  if (origins == NULL || memory == NULL) {
+    vmp_mem_free(origins);
+    vmp_mem_free(memory);
+    return false;
+  }
+  if (pool->num_blocks > 0) {
+    memcpy(origins, pool->origins, pool->num_blocks * sizeof *origins);
+    memcpy(memory, pool->memory, pool->num_blocks * sizeof *memory);
+  }
+  vmp_mem_free(pool->origins);
+  vmp_mem_free(pool->memory);
+  pool->origins = origins;
+  pool->memory = memory;
+  pool->origins_capacity = capacity;
+  return true;
+}
+
+static bool add_block(vmp_node_pool *pool) {
+  if (pool->num_blocks == BLOCKS_MAX || !grow_tables(pool)) return false;
   uint64_t bytes;
-  if (!vmp_mul(nodes, pool->node_bytes, &bytes) || !vmp_add(bytes, CACHE_LINE_BYTES, &bytes)) return false;
+  if (!vmp_mul(BLOCK_NODES, pool->node_bytes, &bytes) || !vmp_add(bytes, CACHE_LINE_BYTES, &bytes)) return false;
   unsigned char *memory = vmp_mem_calloc(1, (size_t)bytes);
   if (memory == NULL) return false;
   uintptr_t first = ((uintptr_t)memory + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
   pool->memory[pool->num_blocks] = memory;
-  pool->origins[pool->num_blocks + VMP_NODE_FIRST_LOG2] = first - (uintptr_t)(nodes * pool->node_bytes);
+  pool->origins[pool->num_blocks] = first - (uintptr_t)(pool->num_blocks * BLOCK_NODES * pool->node_bytes);
   // Index 0 of block 0 is "none".
-  pool->capacity += (uint32_t)(pool->num_blocks == 0 ? nodes - 1 : nodes);
+  pool->capacity += (uint32_t)(pool->num_blocks == 0 ? BLOCK_NODES - 1 : BLOCK_NODES);
   pool->num_blocks++;
   return true;
 }
 
-bool vmp_node_pool_reserve(vmp_node_pool *pool, uint32_t nodes) {
+bool vmp_node_pool_grow(vmp_node_pool *pool, uint32_t nodes) {
   while (vmp_node_pool_unpromised(pool) < nodes) {
-    if (!grow(pool)) return false;
+    if (!add_block(pool)) return false;
   }
   return true;
-}
-
-uint32_t vmp_node_take(vmp_node_pool *pool) {
-  uint32_t index = pool->free_list;
-  if (index == 0) {
-    pool->used++;
-    return ++pool->touched;  // fresh memory is zero already
-  }
-  unsigned char *node = vmp_node_at(pool, index);
-  memcpy(&pool->free_list, node, sizeof pool->free_list);
-  memset(node, 0, pool->node_bytes);
-  pool->used++;
-  return index;
 }
 
 void vmp_node_give(vmp_node_pool *pool, uint32_t index) {
@@ -62,11 +75,8 @@ void vmp_node_give(vmp_node_pool *pool, uint32_t index) {
 }
 
 uint64_t vmp_node_pool_bytes(const vmp_node_pool *pool) {
-  uint64_t bytes = 0;
-  for (unsigned i = 0; i < pool->num_blocks; i++) {
-    bytes += (UINT64_C(1) << (i + VMP_NODE_FIRST_LOG2)) * pool->node_bytes + CACHE_LINE_BYTES;
-  }
-  return bytes;
+  return pool->num_blocks * (BLOCK_NODES * pool->node_bytes + CACHE_LINE_BYTES) +
+         pool->origins_capacity * (sizeof *pool->origins + sizeof *pool->memory);
 }
 
 void vmp_node_pool_check(const vmp_node_pool *pool, const char *name, vmp_report *report) {

@@ -2,7 +2,8 @@
 //
 // Owns: the memory of the nodes and which of them are in use. Does not own what is in them.
 //
-//     index      0 (none) | 1 ... 255 | 256 ... 767 | 768 ... 1791 | ...     block k holds 256 << k nodes
+//     index      0 (none) | 1 ... 255 | 256 ... 511 | 512 ... 767 | ...     blocks of 256 nodes
+//     origins    [block 0 | block 1   | block 2     | ...            ]     a table that doubles
 //     count      used + promised <= capacity
 //
 // A promise is a node that somebody will take later on a path that can't fail: free gives back memory and may need
@@ -10,7 +11,8 @@
 //
 // Invariants
 //   - used nodes + nodes in the free list + nodes never touched = capacity; used + promised <= capacity.
-//   - a node's address is valid until the pool is finished; untouched blocks cost no physical host memory.
+//   - a node's address is valid until the pool is finished; at most one block is held beyond what was asked for.
+//   - a node that nobody uses is zero, but for its link in the free list.
 #ifndef VMPOOL_VMM_NODE_POOL_H_
 #define VMPOOL_VMM_NODE_POOL_H_
 
@@ -21,20 +23,20 @@
 #include "vmm/align.h"
 #include "vmm/error.h"
 
-#define VMP_NODE_FIRST_LOG2 8u
-#define VMP_NODE_BLOCKS (33u - VMP_NODE_FIRST_LOG2)
+#define VMP_NODE_BLOCK_LOG2 8u
 
 typedef struct vmp_node_pool {
   size_t node_bytes;
   uint32_t free_list;  // the first 4 bytes of a free node hold the next one
   uint32_t used, promised;
-  uint32_t touched;   // indices 1..touched have been handed out at least once
-  uint32_t capacity;  // indices 1..capacity have memory
-  unsigned num_blocks;
-  void *memory[VMP_NODE_BLOCKS];
-  // Of the block whose shifted indices (index + 256) have their highest bit at position i: the address that shifted
-  // index 0 would have. The nodes begin at a cache line inside the block's memory.
-  uintptr_t origins[VMP_NODE_FIRST_LOG2 + VMP_NODE_BLOCKS];
+  uint32_t touched;     // indices 1..touched have been handed out at least once
+  uint32_t capacity;    // indices 1..capacity have memory
+  uint32_t num_blocks;  // of origins_capacity
+  uint32_t origins_capacity;
+  // Of each block: the address that index 0 would have, were its nodes in a row. They begin at a cache line inside the
+  // block's memory.
+  uintptr_t *origins;
+  void **memory;  // of each block, as it was allocated
 } vmp_node_pool;
 
 // vmp_node_pool_init starts an empty pool; node_bytes is at least 4. Can't fail, allocates nothing.
@@ -42,26 +44,39 @@ void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes);
 // vmp_node_pool_finish frees all memory, used nodes included.
 void vmp_node_pool_finish(vmp_node_pool *pool);
 
-// vmp_node_pool_reserve makes sure that `nodes` more can be taken without touching a promise. False when host memory
-// (or the 32-bit index space) ran out; then nothing has changed.
-bool vmp_node_pool_reserve(vmp_node_pool *pool, uint32_t nodes);
+// vmp_node_pool_grow makes sure that `nodes` more can be taken without touching a promise; see vmp_node_pool_reserve.
+bool vmp_node_pool_grow(vmp_node_pool *pool, uint32_t nodes);
 
 // vmp_node_pool_unpromised: how many nodes can be taken now without allocating or touching a promise.
 static inline uint32_t vmp_node_pool_unpromised(const vmp_node_pool *pool) {
   return pool->capacity - pool->used - pool->promised;
 }
 
-// vmp_node_take hands out a zeroed node; at least one must be there (vmp_node_pool_reserve, or a promise that the
-// caller takes back). Never 0.
-uint32_t vmp_node_take(vmp_node_pool *pool);
-// vmp_node_give returns a node; its content is lost.
-void vmp_node_give(vmp_node_pool *pool, uint32_t index);
+// vmp_node_pool_reserve makes sure that `nodes` more can be taken without touching a promise. False when host memory
+// (or the 32-bit index space) ran out; then nobody's nodes have changed.
+static inline bool vmp_node_pool_reserve(vmp_node_pool *pool, uint32_t nodes) {
+  return vmp_node_pool_unpromised(pool) >= nodes || vmp_node_pool_grow(pool, nodes);
+}
 
 // vmp_node_at returns the node's memory. index must be 1..touched.
 static inline void *vmp_node_at(const vmp_node_pool *pool, uint32_t index) {
-  uint64_t shifted = (uint64_t)index + (UINT64_C(1) << VMP_NODE_FIRST_LOG2);
-  return (void *)(pool->origins[vmp_log2(shifted)] + shifted * pool->node_bytes);
+  return (void *)(pool->origins[index >> VMP_NODE_BLOCK_LOG2] + (uintptr_t)index * pool->node_bytes);
 }
+
+// vmp_node_take hands out a zeroed node; at least one must be there (vmp_node_pool_reserve, or a promise that the
+// caller takes back). Never 0.
+static inline uint32_t vmp_node_take(vmp_node_pool *pool) {
+  uint32_t index = pool->free_list;
+  pool->used++;
+  if (index == 0) return ++pool->touched;  // fresh memory is zero
+  uint32_t *link = (uint32_t *)vmp_node_at(pool, index);
+  pool->free_list = *link;
+  *link = 0;
+  return index;
+}
+
+// vmp_node_give returns a node; its content is lost.
+void vmp_node_give(vmp_node_pool *pool, uint32_t index);
 
 // vmp_node_pool_bytes: host memory held.
 uint64_t vmp_node_pool_bytes(const vmp_node_pool *pool);

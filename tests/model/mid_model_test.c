@@ -254,7 +254,7 @@ static void op_free(model *m) {
     m->fences[s] = fence;
     m->may_wait[s] = fence.streams;
   }
-  vmp_mid_free(m->mid, b.offset, fence);
+  VEXPECT_UINT_EQ(vmp_mid_free(m->mid, b.offset, fence), b.bytes);
 }
 
 // in_transit: a claim that is in the middle touches the slot.

@@ -152,7 +152,7 @@ VTEST(MidHostMemory, EveryAllocationMayFail) {
         blocks++;
         bytes += placed.bytes;
         if (i % 3 == 0) {
-          vmp_mid_free(f.mid, placed.offset, VMP_FENCE_NONE);
+          (void)vmp_mid_free(f.mid, placed.offset, VMP_FENCE_NONE);
           blocks--;
           bytes -= placed.bytes;
         }

@@ -102,10 +102,10 @@ static inline vmp_placed take_placed(rig *f, uint64_t bytes, vmp_stream_index st
 // take allocates on stream 0 and returns the offset (2^64 - 1 where that is refused: the test has failed then).
 static inline uint64_t take(rig *f, uint64_t bytes) { return take_placed(f, bytes, 0).offset; }
 
-static inline void give(rig *f, uint64_t offset) { vmp_mid_free(f->mid, offset, VMP_FENCE_NONE); }
+static inline void give(rig *f, uint64_t offset) { (void)vmp_mid_free(f->mid, offset, VMP_FENCE_NONE); }
 
 static inline void give_on(rig *f, uint64_t offset, vmp_stream_index stream, uint64_t sequence) {
-  vmp_mid_free(f->mid, offset, (vmp_fence){UINT64_C(1) << stream, sequence});
+  (void)vmp_mid_free(f->mid, offset, (vmp_fence){UINT64_C(1) << stream, sequence});
 }
 
 static inline vmp_mid_stats stats_of(rig *f) {

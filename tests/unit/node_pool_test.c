@@ -55,14 +55,15 @@ VTEST_F(NodePool, NodesAreZeroedAndNeverZeroTheIndex, rig) {
   expect_sound(&f->pool);
 }
 
-// 256 nodes in the first block (one of them is "none"), 512 in the next.
-VTEST_F(NodePool, GrowsByDoublingBlocks, rig) {
+// 256 nodes in a block; one of the first is "none".
+VTEST_F(NodePool, GrowsByBlocks, rig) {
   VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
   VEXPECT_UINT_EQ(f->pool.capacity, 255);
   VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 256));
+  VEXPECT_UINT_EQ(f->pool.capacity, 511);
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 512));
   VEXPECT_UINT_EQ(f->pool.capacity, 767);
-  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 768));
-  VEXPECT_UINT_EQ(f->pool.capacity, 1791);
+  VEXPECT_UINT_EQ(vmp_node_pool_bytes(&f->pool), 3 * (256 * sizeof(node) + 64) + 4 * 16);
 }
 
 VTEST_F(NodePool, NodesStayWhereTheyAre, rig) {
@@ -92,7 +93,7 @@ VTEST_F(NodePool, PromisedNodesAreNotGivenToOthers, rig) {
   f->pool.promised = 255;
   VEXPECT_UINT_EQ(vmp_node_pool_unpromised(&f->pool), 0);
   VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
-  VEXPECT_UINT_EQ(f->pool.capacity, 767);
+  VEXPECT_UINT_EQ(f->pool.capacity, 511);
   expect_sound(&f->pool);
   f->pool.promised = 0;
 }
@@ -105,6 +106,21 @@ VTEST_F(NodePool, FailedReserveChangesNothing, rig) {
   VEXPECT_UINT_EQ(f->pool.capacity, 255);
   VEXPECT_TRUE(vmp_node_pool_reserve(&f->pool, 255));
   VEXPECT_TRUE(vmp_node_pool_reserve(&f->pool, 256));
+}
+
+// The table of blocks grows after every doubling: three allocations are needed then, any of which may fail.
+VTEST_F(NodePool, FailedReserveOfALargerTableChangesNothing, rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1023));
+  node *first = vmp_node_at(&f->pool, vmp_node_take(&f->pool));
+  for (uint64_t successes = 0; successes < 3; successes++) {
+    vmp_mem_fail_after(successes, 1);
+    VEXPECT_FALSE(vmp_node_pool_reserve(&f->pool, 1023));
+    VEXPECT_UINT_EQ(f->pool.capacity, 1023);
+    VEXPECT_PTR_EQ(vmp_node_at(&f->pool, 1), first);
+    expect_sound(&f->pool);
+  }
+  VEXPECT_TRUE(vmp_node_pool_reserve(&f->pool, 1023));
+  VEXPECT_PTR_EQ(vmp_node_at(&f->pool, 1), first);
 }
 
 VTEST_F(NodePool, CheckNoticesTooManyPromises, rig) {
