@@ -33,7 +33,7 @@ static vmp_status check_arguments(const vmp_pool *pool, void **out_ptr, size_t a
 
 // settle enters a placed block in the books.
 static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *placed) {
-  vmp_offset_map_add(&pool->blocks, placed->offset, vmp_block_word(plan->layer, placed->bytes - plan->requested_bytes));
+  vmp_books_add(pool, placed->offset, vmp_block_word(plan->layer, placed->bytes - plan->requested_bytes));
   vmp_space_mark_handed(pool, placed->offset, placed->bytes);
   pool->unsettled_bytes[plan->layer] -= placed->bytes;
   pool->live_bytes[plan->layer] += placed->bytes;
@@ -72,7 +72,7 @@ static vmp_status hand_out(vmp_pool *pool, const vmp_plan *plan, const vmp_place
   }
   vmp_route_release(pool, plan->layer, placed->offset, vmp_fence_merge(placed->after, placed->fence));
   pool->unsettled_bytes[plan->layer] -= placed->bytes;
-  vmp_offset_map_withdraw(&pool->blocks);
+  vmp_books_withdraw(pool, plan->layer);
   return status;
 }
 
@@ -82,10 +82,10 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
   pool->seen_streams |= UINT64_C(1) << plan->request.stream;
   vmp_placed placed;
   vmp_status status = vmp_oom_refuse(pool, plan);
-  if (status == VMP_OK) status = vmp_offset_map_promise(&pool->blocks);
+  if (status == VMP_OK) status = vmp_books_promise(pool, plan->layer);
   if (status == VMP_OK) {
     status = vmp_ladder_take(pool, plan, &placed);
-    if (status != VMP_OK) vmp_offset_map_withdraw(&pool->blocks);
+    if (status != VMP_OK) vmp_books_withdraw(pool, plan->layer);
   }
   if (status == VMP_OK) status = hand_out(pool, plan, &placed, stream);
   uint64_t address = 0;
@@ -128,7 +128,7 @@ static vmp_status not_live(const vmp_pool *pool, const void *ptr, bool in_pool, 
     return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p lies outside the address space of the pool \"%.64s\"", ptr,
                     vmp_pool_name(pool));
   }
-  if (vmp_route_find(pool, offset, &found)) {
+  if (vmp_route_find(pool, offset, &found) && vmp_books_get(pool, found.offset) != 0) {
     return vmp_fail(VMP_ERROR_NOT_A_BLOCK,
                     "%p lies %" PRIu64 " bytes inside a block of %" PRIu64
                     " bytes; pass the "
@@ -160,19 +160,22 @@ static uint64_t block_bytes(const vmp_pool *pool, uint64_t offset) {
   return found.bytes;
 }
 
-static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index) {
-  uint64_t offset = 0, word;
-  bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
-  if (!in_pool || vmp_offset_map_find(&pool->blocks, offset) == NULL) return not_live(pool, ptr, in_pool, offset);
-  (void)vmp_offset_map_remove(&pool->blocks, offset, &word);
+// took_out: a block that is not live any more goes back to its layer.
+static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, uint64_t bytes, vmp_fence fence) {
   vmp_layer layer = vmp_block_layer(word);
-  uint64_t bytes = block_bytes(pool, offset);
-  vmp_fence fence = fence_of_free(pool, offset, word, index);
   vmp_route_release(pool, layer, offset, fence);
   pool->live_bytes[layer] -= bytes;
   pool->requested_bytes -= bytes - vmp_block_slack(word);
   pool->frees++;
   if (pool->over_limit) vmp_limits_shrink(pool);
+}
+
+static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index) {
+  uint64_t offset = 0;
+  bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
+  uint64_t word = in_pool ? vmp_books_take(pool, offset) : 0;
+  if (word == 0) return not_live(pool, ptr, in_pool, offset);
+  took_out(pool, offset, word, block_bytes(pool, offset), fence_of_free(pool, offset, word, index));
   return VMP_OK;
 }
 
@@ -192,8 +195,8 @@ vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
 static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index index) {
   uint64_t offset = 0;
   bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
-  uint64_t *word = in_pool ? vmp_offset_map_find(&pool->blocks, offset) : NULL;
-  if (word == NULL) return not_live(pool, ptr, in_pool, offset);
+  uint64_t word = in_pool ? vmp_books_get(pool, offset) : 0;
+  if (word == 0) return not_live(pool, ptr, in_pool, offset);
   pool->seen_streams |= UINT64_C(1) << index;
   uint64_t *mask = vmp_offset_map_find(&pool->streams, offset);
   if (mask != NULL) {
@@ -202,8 +205,12 @@ static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index inde
   }
   vmp_status status = vmp_offset_map_promise(&pool->streams);
   if (status != VMP_OK) return status;
+  // Another thread may free the block without the lock meanwhile.
+  if (!vmp_books_change(pool, offset, VMP_BLOCK_HAS_STREAMS, 0)) {
+    vmp_offset_map_withdraw(&pool->streams);
+    return not_live(pool, ptr, in_pool, offset);
+  }
   vmp_offset_map_add(&pool->streams, offset, UINT64_C(1) << index);
-  *word |= VMP_BLOCK_HAS_STREAMS;
   return VMP_OK;
 }
 
@@ -227,12 +234,12 @@ static vmp_status query_locked(vmp_pool *pool, const void *ptr, vmp_block_info *
   uint64_t offset = 0;
   vmp_found found;
   bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
-  const uint64_t *word = NULL;
-  if (in_pool && vmp_route_find(pool, offset, &found)) word = vmp_offset_map_find(&pool->blocks, found.offset);
-  if (word == NULL) return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p lies in no live block of the pool", ptr);
+  uint64_t word = 0;
+  if (in_pool && vmp_route_find(pool, offset, &found)) word = vmp_books_get(pool, found.offset);
+  if (word == 0) return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p lies in no live block of the pool", ptr);
   out->base = (void *)(uintptr_t)vmp_backing_address(pool->backing, found.offset);
   out->bytes = found.bytes;
-  out->requested_bytes = found.bytes - vmp_block_slack(*word);
+  out->requested_bytes = found.bytes - vmp_block_slack(word);
   out->layer = vmp_layer_name(found.layer);
   return VMP_OK;
 }

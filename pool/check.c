@@ -7,7 +7,7 @@
 typedef struct block_sums {
   vmp_pool *pool;
   vmp_report *report;
-  uint64_t bytes[VMP_NUM_LAYERS], requested, with_streams;
+  uint64_t bytes[VMP_NUM_LAYERS], blocks, requested, with_streams;
 } block_sums;
 
 static void check_block(void *context, uint64_t offset, uint64_t word) {
@@ -34,6 +34,7 @@ static void check_block(void *context, uint64_t offset, uint64_t word) {
   if (!vmp_space_was_handed(sums->pool, offset)) {
     vmp_report_fault(sums->report, "pool: the block at offset %" PRIu64 " is not marked as handed out", offset);
   }
+  sums->blocks++;
   sums->bytes[found.layer] += found.bytes;
   sums->requested += found.bytes - vmp_block_slack(word);
   sums->with_streams += recorded ? 1 : 0;
@@ -46,13 +47,13 @@ static void expect(vmp_report *report, const char *what, uint64_t actual, uint64
 
 static void check_books(vmp_pool *pool, vmp_report *report) {
   block_sums sums = {.pool = pool, .report = report};
-  vmp_offset_map_walk(&pool->blocks, check_block, &sums);
+  vmp_books_walk(pool, check_block, &sums);
   expect(report, "slab_live", pool->live_bytes[VMP_LAYER_SLAB], sums.bytes[VMP_LAYER_SLAB]);
   expect(report, "mid_live", pool->live_bytes[VMP_LAYER_MID], sums.bytes[VMP_LAYER_MID]);
   expect(report, "buddy_live", pool->live_bytes[VMP_LAYER_BUDDY], sums.bytes[VMP_LAYER_BUDDY]);
   expect(report, "requested", pool->requested_bytes, sums.requested);
   expect(report, "the number of blocks with recorded streams", pool->streams.entries, sums.with_streams);
-  expect(report, "the number of live blocks", pool->blocks.entries, pool->allocs - pool->frees);
+  expect(report, "the number of live blocks", sums.blocks, vmp_pool_num_blocks(pool));
   if (pool->peak_live_bytes < vmp_pool_live_bytes(pool) || pool->peak_requested_bytes < pool->requested_bytes) {
     vmp_report_fault(report, "pool: a peak is below the current value");
   }
@@ -96,6 +97,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   if (pool->slab != NULL) (void)vmp_slab_check(pool->slab, report);
   (void)vmp_offset_map_check(&pool->blocks, "blocks", report);
   (void)vmp_offset_map_check(&pool->streams, "streams", report);
+  (void)vmp_span_map_check(&pool->span_map, report);
   check_books(pool, report);
   check_layers(pool, report);
   check_limits(pool, report);

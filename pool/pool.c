@@ -210,6 +210,7 @@ static vmp_status dispose(vmp_pool *pool) {
   vmp_clock_destroy(pool->clock);
   if (pool->context != NULL) keep_first(&first, vmp_context_release(pool->driver, pool->device.device));
   if (pool->owns_driver) vmp_driver_close(pool->driver);
+  vmp_span_map_free(&pool->span_map);
   vmp_offset_map_free(&pool->blocks);
   vmp_offset_map_free(&pool->streams);
   vmp_config_free(&pool->config);
@@ -221,17 +222,17 @@ static vmp_status dispose(vmp_pool *pool) {
 
 static vmp_status fail_busy(const vmp_pool *pool) {
   return vmp_fail(VMP_ERROR_BUSY,
-                  "%zu live blocks of %" PRIu64 " bytes (%" PRIu64
+                  "%" PRIu64 " live blocks of %" PRIu64 " bytes (%" PRIu64
                   " requested) are left in the pool "
                   "\"%.64s\"; free them first, or create it with destroy_releases",
-                  pool->blocks.entries, vmp_pool_live_bytes(pool), pool->requested_bytes, vmp_pool_name(pool));
+                  vmp_pool_num_blocks(pool), vmp_pool_live_bytes(pool), pool->requested_bytes, vmp_pool_name(pool));
 }
 
 // last_fence: everything that may still touch the pool's memory.
 static vmp_fence last_fence(vmp_pool *pool) {
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
   vmp_fence fence = vmp_backing_pending(pool->backing);
-  if (pool->blocks.entries == 0) return fence;
+  if (vmp_pool_num_blocks(pool) == 0) return fence;
   for (uint64_t rest = pool->seen_streams; rest != 0; rest &= rest - 1) {
     fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(rest)));
   }
@@ -268,7 +269,7 @@ vmp_status vmp_pool_destroy(vmp_pool *pool) {
   vmp_guard_lock(&pool->guard);
   vmp_status status = VMP_OK;
   vmp_fence fence = VMP_FENCE_NONE;
-  if (pool->blocks.entries > 0 && !pool->config.destroy_releases) {
+  if (vmp_pool_num_blocks(pool) > 0 && !pool->config.destroy_releases) {
     status = fail_busy(pool);
   } else {
     fence = last_fence(pool);

@@ -2,6 +2,7 @@
 //
 //     pool.c      create and destroy                     stats.c      statistics
 //     alloc.c     alloc, free, record_use, query         check.c      all invariants
+//     books.c     what is known of live blocks
 //     route.c     which layer serves a request           snapshot*.c  the whole state as JSON
 //     ladder.c    what is tried before out of memory     limits.c     trim, set_limit
 //     oom.c       the message when nothing helped        guard.c      lock and fork mark
@@ -32,6 +33,7 @@
 #include "pool/offset_map.h"
 #include "pool/options.h"
 #include "pool/slab.h"
+#include "pool/span_map.h"
 #include "pool/vmpool.h"
 #include "vmm/align.h"
 #include "vmm/backing.h"
@@ -76,34 +78,36 @@ struct vmp_pool {
   vmp_backing_ops ops;
   vmp_buddy *buddy;
   vmp_mid *mid;
-  vmp_slab *slab;  // NULL: slab_max is 0
+  vmp_slab *slab;         // NULL: slab_max is 0
+  vmp_span_map span_map;  // slab's spans by address; readable without the lock
   vmp_reservation *reservations;
   size_t num_reservations;
-  uint64_t first_reserve_bytes;  // what the driver gave at creation
-  bool reserving;                // some thread is adding a reservation
-  vmp_reservation unadded;       // reserved, but buddy had no host memory for it; bytes 0: none
+  uint64_t first_reserve_bytes;                    // what the driver gave at creation
+  bool reserving;                                  // some thread is adding a reservation
+  vmp_reservation unadded;                         // reserved, but buddy had no host memory for it; bytes 0: none
   uint64_t first_arena_offset, first_arena_bytes;  // taken at creation for initial memory; bytes 0: mid has it
 
-  vmp_offset_map blocks;   // live block -> vmp_block_word
+  vmp_offset_map blocks;   // live block of mid or buddy -> vmp_block_word (slab's: books.c)
   vmp_offset_map streams;  // live block -> mask of recorded streams, for the few that have any
   uint64_t live_bytes[VMP_NUM_LAYERS], unsettled_bytes[VMP_NUM_LAYERS];
   uint64_t placing;  // threads inside a layer's alloc: the layers may know blocks that nobody counts yet
   uint64_t requested_bytes, peak_live_bytes, peak_requested_bytes;
   uint64_t allocs, frees, failed_allocs;
   uint64_t unfinished_wait_allocs, host_waits;
-  uint64_t seen_streams;  // mask of streams that allocated, freed or recorded a use
-  uint64_t steps;  // marked by vmp_pool_step
-  uint64_t step_live_bytes;  // most live bytes since the last of them
+  uint64_t seen_streams;                                    // mask of streams that allocated, freed or recorded a use
+  uint64_t steps;                                           // marked by vmp_pool_step
+  uint64_t step_live_bytes;                                 // most live bytes since the last of them
   uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
-  bool defragmenting;  // some thread is
+  bool defragmenting;                                       // some thread is
   vmp_failure failure;
   bool over_limit;  // a lowered hard limit is not reached yet: frees go on shrinking
 };
 
-// ---- blocks: what the value in `blocks` holds ----
-// bits 0-1 layer, bit 2: has recorded streams, bits 8-63 bytes that the block holds beyond the request.
+// ---- blocks: the word that the books keep of a live block; 0 is none ----
+// bits 0-1 layer, bit 2: has recorded streams, bit 3: always set, bits 8-63 bytes beyond the request.
+#define VMP_BLOCK_LIVE UINT64_C(8)
 static inline uint64_t vmp_block_word(vmp_layer layer, uint64_t slack_bytes) {
-  return (uint64_t)layer | slack_bytes << 8;
+  return (uint64_t)layer | VMP_BLOCK_LIVE | slack_bytes << 8;
 }
 static inline vmp_layer vmp_block_layer(uint64_t word) { return (vmp_layer)(word & 3); }
 static inline bool vmp_block_has_streams(uint64_t word) { return (word & 4) != 0; }
@@ -120,6 +124,24 @@ vmp_status vmp_pool_fail_forked(const vmp_pool *pool);
 static inline uint64_t vmp_pool_live_bytes(const vmp_pool *pool) {
   return pool->live_bytes[VMP_LAYER_SLAB] + pool->live_bytes[VMP_LAYER_MID] + pool->live_bytes[VMP_LAYER_BUDDY];
 }
+
+// vmp_pool_num_blocks: live blocks.
+static inline uint64_t vmp_pool_num_blocks(const vmp_pool *pool) { return pool->allocs - pool->frees; }
+
+// ---- books.c ----
+// vmp_books_promise makes sure that one vmp_books_add for a block of the layer will succeed; _withdraw takes that back.
+// VMP_ERROR_HOST_OUT_OF_MEMORY.
+vmp_status vmp_books_promise(vmp_pool *pool, vmp_layer layer);
+void vmp_books_withdraw(vmp_pool *pool, vmp_layer layer);
+// vmp_books_add makes a block live; it uses up a promise.
+void vmp_books_add(vmp_pool *pool, uint64_t offset, uint64_t word);
+// vmp_books_get returns the word of the live block that starts at `offset`, or 0. vmp_books_take also takes it out: the
+// block is not live any more. vmp_books_change sets and clears bits of it; false: it isn't live.
+uint64_t vmp_books_get(const vmp_pool *pool, uint64_t offset);
+uint64_t vmp_books_take(vmp_pool *pool, uint64_t offset);
+bool vmp_books_change(vmp_pool *pool, uint64_t offset, uint64_t set, uint64_t clear);
+// vmp_books_walk sees every live block, in no order.
+void vmp_books_walk(const vmp_pool *pool, vmp_offset_map_fn fn, void *context);
 
 // ---- route.c ----
 // vmp_plan: a request on its way.

@@ -135,7 +135,29 @@ static void give_span(void *self, uint64_t offset, vmp_fence fence) {
   (void)vmp_mid_free(pool->mid, offset, fence);
 }
 
+// Objects of larger spans are too large to be kept by threads: nobody looks for them without the lock.
+#define MAX_PUBLISHED_BYTES (UINT64_C(4) << 20)
+
+// publish_span: a span of whole pages is found without the lock from here on.
+static vmp_status publish_span(void *self, vmp_card *card, uint64_t offset, uint64_t bytes) {
+  vmp_pool *pool = self;
+  uint64_t address = vmp_backing_address(pool->backing, offset);
+  if (bytes > MAX_PUBLISHED_BYTES || !vmp_span_map_suits(address, bytes)) return VMP_OK;
+  vmp_status status = vmp_span_map_add(&pool->span_map, address, bytes, card);
+  if (status == VMP_OK) atomic_store_explicit(&card->address, address, memory_order_release);
+  return status;
+}
+
+static void withdraw_span(void *self, vmp_card *card, uint64_t offset, uint64_t bytes) {
+  vmp_pool *pool = self;
+  (void)offset;
+  uint64_t address = atomic_load_explicit(&card->address, memory_order_relaxed);
+  if (address == 0) return;
+  vmp_span_map_remove(&pool->span_map, address, bytes);
+  atomic_store_explicit(&card->address, 0, memory_order_release);
+}
+
 vmp_slab_supply vmp_route_slab_supply(vmp_pool *pool) {
-  vmp_slab_supply supply = {pool, take_span, give_span};
+  vmp_slab_supply supply = {pool, take_span, give_span, publish_span, withdraw_span};
   return supply;
 }

@@ -3,6 +3,18 @@
 
 #include "pool/slab_internal.h"
 
+size_t vmp_slab_max_classes(const vmp_slab *slab) { return slab->num_default + slab->max_user; }
+
+vmp_slab_shape vmp_slab_shape_of(const vmp_slab *slab, size_t class_index) {
+  const vmp_slab_class *class = &slab->classes[class_index];
+  return (vmp_slab_shape){class->bytes, class->reciprocal, class->span.num_objects};
+}
+
+size_t vmp_slab_class_index(const vmp_slab *slab, uint64_t bytes) {
+  const vmp_slab_class *class = vmp_class_for(slab, bytes, VMP_CLASS_STEP_BYTES);
+  return class == NULL ? SIZE_MAX : (size_t)(class - slab->classes);
+}
+
 // ---- allocate ----
 
 // splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
@@ -125,6 +137,26 @@ vmp_status vmp_slab_alloc(vmp_slab *slab, const vmp_request *request, vmp_placed
   return VMP_OK;
 }
 
+uint32_t vmp_slab_take_ready(vmp_slab *slab, size_t class_index, vmp_stream_index stream, uint32_t max,
+                             vmp_slab_object *out_objects) {
+  vmp_slab_class *class = &slab->classes[class_index];
+  uint32_t taken = 0;
+  choice chosen;
+  while (taken < max && choose_ready(slab, class, stream, &chosen)) {
+    vmp_card *card = chosen.span->card;
+    uint64_t address = atomic_load_explicit(&card->address, memory_order_relaxed);
+    if (address == 0) break;  // spans of a class are all published, or none is
+    for (; chosen.bits != 0 && taken < max; taken++) {
+      uint64_t bit = choose_bit(slab, chosen.bits);
+      chosen.bits &= ~bit;
+      (void)vmp_span_use(class, chosen.span, bit);
+      uint32_t index = vmp_lowest_bit(bit);
+      out_objects[taken] = (vmp_slab_object){address + index * class->bytes, &card->words[index]};
+    }
+  }
+  return taken;
+}
+
 // ---- free ----
 
 // give_surplus gives a span back that has just become empty, where there are enough without it. Of two empty spans the
@@ -142,6 +174,18 @@ static void give_surplus(vmp_slab *slab, vmp_slab_class *class, vmp_span *span) 
   }
 }
 
+// after_free: the object has become free.
+static void after_free(vmp_slab *slab, vmp_slab_class *class, vmp_span *span) {
+  if (span->num_free == class->span.num_objects) give_surplus(slab, class, span);
+}
+
+void vmp_slab_put_back(vmp_slab *slab, vmp_card *card, uint32_t index, vmp_fence fence) {
+  vmp_span *span = card->span;
+  vmp_slab_class *class = &slab->classes[span->class_index];
+  vmp_span_put_back(slab, class, span, UINT64_C(1) << index, fence);
+  after_free(slab, class, span);
+}
+
 vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fence fence, uint64_t *out_bytes) {
   vmp_slab_class *class = &slab->classes[span->class_index];
   uint64_t delta = offset - span->offset;
@@ -157,8 +201,18 @@ vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fe
   }
   vmp_span_put_back(slab, class, span, bit, fence);
   *out_bytes = class->bytes;
-  if (span->num_free == class->span.num_objects) give_surplus(slab, class, span);
+  after_free(slab, class, span);
   return VMP_OK;
+}
+
+vmp_card *vmp_slab_card(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint32_t *out_index) {
+  const vmp_slab_class *class = &slab->classes[span->class_index];
+  uint64_t delta = offset - span->offset;  // wraps to a huge one below the span
+  if (span->state != VMP_SPAN_LISTED || delta >= class->span.num_objects * class->bytes) return NULL;
+  uint64_t index = vmp_class_quotient(delta, class->reciprocal);
+  if (index * class->bytes != delta) return NULL;
+  *out_index = (uint32_t)index;
+  return span->card;
 }
 
 bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint64_t *out_start,

@@ -33,12 +33,26 @@
 #ifndef VMPOOL_POOL_SLAB_H_
 #define VMPOOL_POOL_SLAB_H_
 
+#include <stdatomic.h>
+
 #include "pool/buddy.h"
 #include "vmm/backing_ops.h"
 #include "vmm/error.h"
 
 typedef struct vmp_slab vmp_slab;
 typedef struct vmp_span vmp_span;
+
+// vmp_card: what may be read of a span without the pool's lock: where it lies, and one word for each of its objects.
+// The words are the caller's: 0 when a span comes and when it goes. A card's memory stays readable until the slab is
+// destroyed, but serves another span once its own is given back: whoever reads without the lock must be content with
+// "this is not the object that I know" in that case (see pool/span_map.h).
+typedef struct vmp_card {
+  _Atomic uint64_t address;  // set by the supply's publish; 0: the span isn't published
+  _Atomic uint32_t class_index;
+  uint32_t capacity_log2;  // of the words
+  vmp_span *span;          // read under the lock only
+  _Atomic uint64_t words[];
+} vmp_card;
 
 // vmp_slab_supply: where spans come from (mid, or a fake).
 typedef struct vmp_slab_supply {
@@ -48,6 +62,11 @@ typedef struct vmp_slab_supply {
   vmp_status (*take)(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed);
   // give takes a block back; the owner is gone. Can't fail, keeps the lock, allocates nothing.
   void (*give)(void *self, uint64_t offset, vmp_fence fence);
+  // publish makes the card of a span that has got its place known to whoever looks for objects without the lock;
+  // withdraw, before the span is given back, forgets it. publish keeps the lock; VMP_ERROR_HOST_OUT_OF_MEMORY changes
+  // nothing. Both may be NULL.
+  vmp_status (*publish)(void *self, vmp_card *card, uint64_t offset, uint64_t bytes);
+  void (*withdraw)(void *self, vmp_card *card, uint64_t offset, uint64_t bytes);
 } vmp_slab_supply;
 
 typedef struct vmp_slab_options {
@@ -92,6 +111,34 @@ vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fe
 // vmp_slab_find: the used object of `span` that holds `offset` (which may be inside it). False: free, or no object.
 bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint64_t *out_start,
                    uint64_t *out_bytes);
+
+// vmp_slab_card returns the card of a span, and the index of the object that starts at `offset`, used or free; NULL:
+// no object starts there, or the span is still on its way.
+vmp_card *vmp_slab_card(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint32_t *out_index);
+
+// vmp_slab_shape: what objects of a class are like. Stays while the class has objects.
+typedef struct vmp_slab_shape {
+  uint64_t bytes;
+  uint64_t reciprocal;   // of bytes, for vmp_class_quotient
+  uint32_t num_objects;  // of a span
+} vmp_slab_shape;
+size_t vmp_slab_max_classes(const vmp_slab *slab);  // indices are below this
+vmp_slab_shape vmp_slab_shape_of(const vmp_slab *slab, size_t class_index);
+// vmp_slab_class_index: the class that serves bytes (at least 1) aligned to 512; SIZE_MAX: none.
+size_t vmp_slab_class_index(const vmp_slab *slab, uint64_t bytes);
+
+// vmp_slab_object: one object, as thread caches keep it.
+typedef struct vmp_slab_object {
+  uint64_t address;        // card->address + index * bytes
+  _Atomic uint64_t *word;  // its word in the card
+} vmp_slab_object;
+
+// vmp_slab_take_ready hands out up to `max` objects of a class that `stream` may use at once, of published spans that
+// are there already, the fullest first; returns how many. Each counts as used. Keeps the lock, allocates nothing.
+uint32_t vmp_slab_take_ready(vmp_slab *slab, size_t class_index, vmp_stream_index stream, uint32_t max,
+                             vmp_slab_object *out_objects);
+// vmp_slab_put_back takes an object of a published span back: a used one, whose word is 0. Can't fail.
+void vmp_slab_put_back(vmp_slab *slab, vmp_card *card, uint32_t index, vmp_fence fence);
 
 // vmp_slab_trim gives all empty spans back and returns how many bytes that were.
 uint64_t vmp_slab_trim(vmp_slab *slab);

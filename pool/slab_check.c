@@ -26,6 +26,11 @@ static bool check_span(const vmp_slab *slab, const vmp_slab_class *class, const 
   if (span->record == 0 || span->record > slab->spans.touched || vmp_node_at(&slab->spans, span->record) != span) {
     vmp_report_fault(report, "slab: span 0x%llx says it is record %u, which is another", offset, span->record);
   }
+  const vmp_card *card = span->card;
+  if (card == NULL || card->span != span || atomic_load(&card->class_index) != class_index ||
+      (UINT32_C(1) << card->capacity_log2) < class->span.num_objects) {
+    vmp_report_fault(report, "slab: span 0x%llx and its card don't belong together", offset);
+  }
   uint64_t seen = 0;
   for (unsigned i = 0; i < VMP_GROUPS; i++) {
     const vmp_span_group *group = &span->groups[i];
@@ -129,6 +134,30 @@ static void check_table(const vmp_slab *slab, vmp_report *report) {
   }
 }
 
+// Every card is a span's or free, and a free one is known to nobody and has no words.
+static void check_cards(const vmp_slab *slab, vmp_report *report) {
+  uint64_t used = 0, in_use = slab->spans.used;
+  for (uint32_t size = 0; size < VMP_CARD_SIZES; size++) {
+    uint64_t listed = 0;
+    for (const vmp_card *card = slab->free_cards[size]; card != NULL && listed <= slab->num_free_cards[size];
+         card = (const vmp_card *)card->span) {
+      listed++;
+      uint64_t any = atomic_load(&card->address);
+      for (uint32_t i = 0; i < UINT32_C(1) << card->capacity_log2; i++) any |= atomic_load(&card->words[i]);
+      if (any != 0) vmp_report_fault(report, "slab: a free card of size %u is still in use", size);
+    }
+    if (listed != slab->num_free_cards[size]) {
+      vmp_report_fault(report, "slab: %llu free cards of size %u are listed, %llu counted", (unsigned long long)listed,
+                       size, (unsigned long long)slab->num_free_cards[size]);
+    }
+    used += slab->cards[size].used - slab->num_free_cards[size];
+  }
+  if (used != in_use) {
+    vmp_report_fault(report, "slab: %llu cards are in use for %llu spans", (unsigned long long)used,
+                     (unsigned long long)in_use);
+  }
+}
+
 size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report) {
   size_t before = report->faults;
   uint64_t listed = 0;
@@ -159,6 +188,7 @@ size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report) {
   }
   check_table(slab, report);
   vmp_node_pool_check(&slab->spans, "slab: spans", report);
+  check_cards(slab, report);
   return report->faults - before;
 }
 
@@ -182,6 +212,7 @@ void vmp_slab_get_stats(const vmp_slab *slab, vmp_slab_stats *out) {
   stats.metadata_bytes = sizeof *slab + (slab->num_default + slab->max_user) * sizeof *slab->classes +
                          slab->max_user * sizeof *slab->user.rows + slab->num_lists * sizeof *slab->lists +
                          vmp_node_pool_bytes(&slab->spans);
+  for (uint32_t i = 0; i < VMP_CARD_SIZES; i++) stats.metadata_bytes += vmp_node_pool_bytes(&slab->cards[i]);
   *out = stats;
 }
 

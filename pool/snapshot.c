@@ -38,7 +38,7 @@ static uint64_t rows_now(const vmp_pool *pool) {
   vmp_backing_get_stats(pool->backing, &backing);
   vmp_mid_get_stats(pool->mid, &mid);
   vmp_buddy_get_stats(pool->buddy, &buddy);
-  uint64_t rows = pool->blocks.entries + 2 * backing.chunks + backing.retiring_bytes / pool->device.granule_bytes;
+  uint64_t rows = vmp_pool_num_blocks(pool) + 2 * backing.chunks + backing.retiring_bytes / pool->device.granule_bytes;
   rows += mid.parts + mid.blocks + buddy.pieces + buddy.blocks + VMP_BUDDY_ORDERS * pool->num_reservations;
   return rows + SPARE_ROWS;
 }
@@ -49,7 +49,7 @@ static bool make_room(snapshot *s) {
   vmp_pool *pool = s->pool;
   vmp_guard_lock(&pool->guard);
   uint64_t rows = rows_now(pool);
-  size_t blocks = pool->blocks.entries;
+  size_t blocks = vmp_pool_num_blocks(pool);
   vmp_guard_unlock(&pool->guard);
   s->max_blocks = blocks + blocks / 8 + SPARE_ROWS;
   s->blocks = vmp_mem_calloc(s->max_blocks, sizeof *s->blocks);
@@ -58,14 +58,14 @@ static bool make_room(snapshot *s) {
 
 // write_document writes everything; false when host memory ran out. The lock is held.
 static bool write_document(snapshot *s) {
-  const vmp_offset_map *blocks = &s->pool->blocks;
-  if (blocks->entries > s->max_blocks) {  // grown meanwhile
+  uint64_t blocks = vmp_pool_num_blocks(s->pool);
+  if (blocks > s->max_blocks) {  // grown meanwhile
     vmp_mem_free(s->blocks);
-    s->max_blocks = blocks->entries;
+    s->max_blocks = blocks;
     s->blocks = vmp_mem_calloc(s->max_blocks, sizeof *s->blocks);
     if (s->blocks == NULL) return false;
   }
-  vmp_offset_map_walk(blocks, keep_block, s);
+  vmp_books_walk(s->pool, keep_block, s);
   qsort(s->blocks, s->num_blocks, sizeof *s->blocks, compare_blocks);
   vmp_json_open(&s->json, NULL, '{');
   vmp_snapshot_head(s);

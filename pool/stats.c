@@ -65,7 +65,7 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
   if (pool->slab != NULL) vmp_slab_get_stats(pool->slab, &slab);
   uint64_t bytes = sizeof *pool + backing.metadata_bytes + mid.metadata_bytes + buddy.metadata_bytes +
                    slab.metadata_bytes + vmp_offset_map_metadata_bytes(&pool->blocks) +
-                   vmp_offset_map_metadata_bytes(&pool->streams);
+                   vmp_offset_map_metadata_bytes(&pool->streams) + vmp_span_map_metadata_bytes(&pool->span_map);
   for (size_t i = 0; i < pool->num_reservations; i++) {
     bytes += sizeof pool->reservations[i] + pool->reservations[i].bytes / pool->device.granule_bytes / 8;
   }
@@ -106,7 +106,7 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->allocs = pool->allocs;
   out->frees = pool->frees;
   out->failed_allocs = pool->failed_allocs;
-  out->blocks = pool->blocks.entries;
+  out->blocks = vmp_pool_num_blocks(pool);
   out->slab_live = pool->live_bytes[VMP_LAYER_SLAB];
   out->mid_live = pool->live_bytes[VMP_LAYER_MID];
   out->buddy_live = pool->live_bytes[VMP_LAYER_BUDDY];

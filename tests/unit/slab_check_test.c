@@ -55,6 +55,19 @@ static void list_a_span_twice(broken_rig *f) {
   f->class->num_spans++;
   f->base.slab->spans.used++;
   f->base.slab->spans.touched++;
+  f->base.slab->cards[0].used++;
+}
+static void swap_cards(broken_rig *f) {
+  vmp_card *card = f->three->card;
+  f->three->card = f->five->card;
+  f->five->card->span = f->three;
+  f->five->card = card;
+}
+static void wrong_class_on_a_card(broken_rig *f) { atomic_store(&f->three->card->class_index, 38); }
+static void lose_a_card(broken_rig *f) { f->base.slab->cards[0].used++; }
+static void miscount_free_cards(broken_rig *f) {
+  f->base.slab->num_free_cards[1]++;
+  f->base.slab->cards[1].used++;
 }
 static void object_in_two_groups(broken_rig *f) {
   f->five->groups[VMP_GROUP_CLEAN].bits |= f->five->groups[VMP_GROUP_FIRST].bits;
@@ -106,6 +119,10 @@ static const corruption corruptions[] = {
     {"FreeAUsedObject", free_a_used_object, "is listed with 0 free objects, counts 0 and has 1"},
     {"MoveToAWrongList", move_to_a_wrong_list, "is listed with 2 free objects, counts 3 and has 3"},
     {"ListASpanTwice", list_a_span_twice, "is listed with 2 free objects, counts 3 and has 3"},
+    {"SwapCards", swap_cards, "and its card don't belong together"},
+    {"WrongClassOnACard", wrong_class_on_a_card, "and its card don't belong together"},
+    {"LoseACard", lose_a_card, "cards are in use for"},
+    {"MiscountFreeCards", miscount_free_cards, "free cards of size 1 are listed"},
     {"ObjectInTwoGroups", object_in_two_groups, "in two groups"},
     {"ObjectBeyondTheLast", object_beyond_the_last, "free objects beyond its 8"},
     {"LoseAFence", lose_a_fence, "that nobody freed"},
