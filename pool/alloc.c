@@ -20,7 +20,7 @@ vmp_status vmp_pool_fail_forked(const vmp_pool *pool) {
                   vmp_pool_name(pool), (int)pool->guard.owner_process);
 }
 
-static vmp_status check_arguments(const vmp_pool *pool, void **out_ptr, size_t alignment) {
+vmp_status vmp_alloc_check(const vmp_pool *pool, void **out_ptr, size_t alignment) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (out_ptr == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the address of the result is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
@@ -33,7 +33,12 @@ static vmp_status check_arguments(const vmp_pool *pool, void **out_ptr, size_t a
 
 // settle enters a placed block in the books.
 static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *placed) {
-  vmp_books_add(pool, placed->offset, vmp_block_word(plan->layer, placed->bytes - plan->requested_bytes));
+  uint64_t word = vmp_block_word(plan->layer, placed->bytes - plan->requested_bytes);
+  if (!vmp_label_is_none(plan->label)) {
+    word |= VMP_BLOCK_HAS_LABEL;
+    vmp_label_add(&pool->tags, placed->offset, plan->label, placed->bytes, plan->requested_bytes);
+  }
+  vmp_books_add(pool, placed->offset, word);
   vmp_space_mark_handed(pool, placed->offset, placed->bytes);
   pool->unsettled_bytes[plan->layer] -= placed->bytes;
   pool->live_bytes[plan->layer] += placed->bytes;
@@ -43,6 +48,20 @@ static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *place
   if (live > pool->peak_live_bytes) pool->peak_live_bytes = live;
   if (live > pool->step_live_bytes) pool->step_live_bytes = live;
   if (pool->requested_bytes > pool->peak_requested_bytes) pool->peak_requested_bytes = pool->requested_bytes;
+}
+
+// promise makes room in the books for one more block; withdraw takes it back.
+static vmp_status promise(vmp_pool *pool, const vmp_plan *plan) {
+  vmp_status status = vmp_books_promise(pool, plan->layer);
+  if (status != VMP_OK || vmp_label_is_none(plan->label)) return status;
+  status = vmp_label_promise(&pool->tags);
+  if (status != VMP_OK) vmp_books_withdraw(pool, plan->layer);
+  return status;
+}
+
+static void withdraw(vmp_pool *pool, const vmp_plan *plan) {
+  vmp_books_withdraw(pool, plan->layer);
+  if (!vmp_label_is_none(plan->label)) vmp_label_withdraw(&pool->tags);
 }
 
 // order makes the caller's stream wait for what may still touch the block. Without the lock.
@@ -72,7 +91,7 @@ static vmp_status hand_out(vmp_pool *pool, const vmp_plan *plan, const vmp_place
   }
   vmp_route_release(pool, plan->layer, placed->offset, vmp_fence_merge(placed->after, placed->fence));
   pool->unsettled_bytes[plan->layer] -= placed->bytes;
-  vmp_books_withdraw(pool, plan->layer);
+  withdraw(pool, plan);
   return status;
 }
 
@@ -82,10 +101,10 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
   pool->seen_streams |= UINT64_C(1) << plan->request.stream;
   vmp_placed placed;
   vmp_status status = vmp_oom_refuse(pool, plan);
-  if (status == VMP_OK) status = vmp_books_promise(pool, plan->layer);
+  if (status == VMP_OK) status = promise(pool, plan);
   if (status == VMP_OK) {
     status = vmp_ladder_take(pool, plan, &placed);
-    if (status != VMP_OK) vmp_books_withdraw(pool, plan->layer);
+    if (status != VMP_OK) withdraw(pool, plan);
   }
   if (status == VMP_OK) status = hand_out(pool, plan, &placed, stream);
   uint64_t address = 0;
@@ -99,9 +118,8 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
   return status;
 }
 
-vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_t alignment, vmp_stream stream) {
-  vmp_status status = check_arguments(pool, out_ptr, alignment);
-  if (status != VMP_OK) return status;
+vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, uint64_t alignment, vmp_stream stream,
+                              vmp_label label, vmp_domain *domain) {
   if (bytes == 0) {
     *out_ptr = NULL;
     return VMP_OK;
@@ -109,10 +127,18 @@ vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_
   if (alignment < VMP_STEP_BYTES) alignment = VMP_STEP_BYTES;
   vmp_plan plan;
   if (bytes > MAX_BYTES || !vmp_route_plan(pool, bytes, alignment, &plan)) {
-    return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "%zu bytes were asked for, which is more than any address space holds",
-                    bytes);
+    return vmp_fail(VMP_ERROR_OUT_OF_MEMORY,
+                    "%" PRIu64 " bytes were asked for, which is more than any address space holds", bytes);
   }
+  plan.label = label;
+  if (domain != NULL) vmp_route_into(&plan, domain);
   return allocate(pool, &plan, stream, out_ptr);
+}
+
+vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_t alignment, vmp_stream stream) {
+  vmp_status status = vmp_alloc_check(pool, out_ptr, alignment);
+  if (status != VMP_OK) return status;
+  return vmp_alloc_labelled(pool, out_ptr, bytes, alignment, stream, (vmp_label){0, 0}, NULL);
 }
 
 vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
@@ -163,6 +189,7 @@ static uint64_t block_bytes(const vmp_pool *pool, uint64_t offset) {
 // took_out: a block that is not live any more goes back to its layer.
 static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, uint64_t bytes, vmp_fence fence) {
   vmp_layer layer = vmp_block_layer(word);
+  if (vmp_block_is_labelled(word)) vmp_label_remove(&pool->tags, offset, bytes, bytes - vmp_block_slack(word));
   vmp_route_release(pool, layer, offset, fence);
   pool->live_bytes[layer] -= bytes;
   pool->requested_bytes -= bytes - vmp_block_slack(word);
@@ -241,12 +268,17 @@ static vmp_status query_locked(vmp_pool *pool, const void *ptr, vmp_block_info *
   out->bytes = found.bytes;
   out->requested_bytes = found.bytes - vmp_block_slack(word);
   out->layer = vmp_layer_name(found.layer);
+  if (out->struct_size < sizeof *out) return VMP_OK;
+  vmp_label label = vmp_block_is_labelled(word) ? vmp_label_of(&pool->tags, found.offset) : (vmp_label){0, 0};
+  out->name = vmp_name_text(&pool->tags.names, label.name);
+  out->tag = label.tag;
+  out->tag_name = label.tag == 0 ? NULL : vmp_tag_name(&pool->tags, label.tag);
   return VMP_OK;
 }
 
 vmp_status vmp_block_query(vmp_pool *pool, const void *ptr, vmp_block_info *out_info) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
-  if (out_info == NULL || out_info->struct_size < sizeof *out_info) {
+  if (out_info == NULL || out_info->struct_size < offsetof(vmp_block_info, name)) {
     return vmp_fail(VMP_ERROR_INVALID_VALUE, "vmp_block_info is NULL or not initialised; use VMP_BLOCK_INFO_INIT");
   }
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);

@@ -9,14 +9,8 @@
 
 // object_word: the word of the slab object that starts at an offset, live or not; NULL: none starts there.
 static _Atomic uint64_t *object_word(const vmp_pool *pool, uint64_t offset) {
-  uint64_t start, bytes;
   uint32_t index;
-  void *owner = NULL;
-  if (pool->slab == NULL || !vmp_mid_owns(pool->mid, offset) ||
-      !vmp_mid_find(pool->mid, offset, &start, &bytes, &owner) || owner == NULL) {
-    return NULL;
-  }
-  vmp_card *card = vmp_slab_card(pool->slab, owner, offset, &index);
+  vmp_card *card = vmp_route_card(pool, offset, &index);
   return card == NULL ? NULL : &card->words[index];
 }
 
@@ -67,7 +61,6 @@ bool vmp_books_change(vmp_pool *pool, uint64_t offset, uint64_t set, uint64_t cl
 
 typedef struct book_walk {
   const vmp_pool *pool;
-  const vmp_span *span;
   vmp_offset_map_fn fn;
   void *context;
 } book_walk;
@@ -78,25 +71,24 @@ static void see_object(void *context, uint64_t offset, uint64_t bytes, const cha
   (void)bytes;
   (void)what;
   (void)fence;
-  const vmp_card *card = vmp_slab_card(walk->pool->slab, walk->span, offset, &index);
+  const vmp_card *card = vmp_route_card(walk->pool, offset, &index);
   uint64_t word = card == NULL ? 0 : atomic_load_explicit(&card->words[index], memory_order_acquire);
   if (word != 0) walk->fn(walk->context, offset, word);
 }
 
 static void see_span(void *context, uint64_t offset, uint64_t bytes, const char *what, vmp_fence fence) {
   book_walk *walk = context;
-  uint64_t start, span_bytes;
-  void *owner = NULL;
   (void)bytes;
   (void)what;
   (void)fence;
-  if (!vmp_mid_find(walk->pool->mid, offset, &start, &span_bytes, &owner) || owner == NULL) return;
-  walk->span = owner;
-  vmp_slab_walk_span(walk->pool->slab, walk->span, see_object, walk);
+  vmp_route_walk_span(walk->pool, offset, see_object, walk);
 }
 
 void vmp_books_walk(const vmp_pool *pool, vmp_offset_map_fn fn, void *context) {
   vmp_offset_map_walk(&pool->blocks, fn, context);
   book_walk walk = {.pool = pool, .fn = fn, .context = context};
   if (pool->slab != NULL) vmp_slab_walk(pool->slab, see_span, &walk);
+  for (const vmp_domain *domain = pool->tags.domains; domain != NULL; domain = domain->next) {
+    if (domain->slab != NULL) vmp_slab_walk(domain->slab, see_span, &walk);
+  }
 }

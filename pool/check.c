@@ -26,6 +26,10 @@ static void check_block(void *context, uint64_t offset, uint64_t word) {
     vmp_report_fault(sums->report, "pool: the block at offset %" PRIu64 " has %" PRIu64 " bytes and as many unused",
                      offset, found.bytes);
   }
+  bool labelled = vmp_offset_map_find(&sums->pool->tags.labels, offset) != NULL;
+  if (labelled != vmp_block_is_labelled(word)) {
+    vmp_report_fault(sums->report, "pool: the block at offset %" PRIu64 " and the table of labels disagree", offset);
+  }
   bool recorded = vmp_offset_map_find(&sums->pool->streams, offset) != NULL;
   if (recorded != vmp_block_has_streams(word)) {
     vmp_report_fault(sums->report, "pool: the block at offset %" PRIu64 " and the table of recorded streams disagree",
@@ -65,20 +69,40 @@ static void check_books(vmp_pool *pool, vmp_report *report) {
 
 // check_layers compares the books with what the layers say is used. While a thread is placing a block without the
 // lock, the layers know more than the books.
-static void check_layers(vmp_pool *pool, vmp_report *report) {
+typedef struct used_sums {
+  uint64_t slab_bytes, mid_bytes, arena_bytes;
+} used_sums;
+
+// add_used adds what one mid and the slab above it say.
+static void add_used(used_sums *used, vmp_mid *mid_layer, const vmp_slab *slab_layer) {
   vmp_mid_stats mid;
-  vmp_buddy_stats buddy;
   vmp_slab_stats slab = {0};
-  vmp_mid_get_stats(pool->mid, &mid);
+  vmp_mid_get_stats(mid_layer, &mid);
+  if (slab_layer != NULL) vmp_slab_get_stats(slab_layer, &slab);
+  used->slab_bytes += slab.object_bytes;
+  used->mid_bytes += mid.block_bytes - slab.span_bytes;
+  used->arena_bytes += mid.arena_bytes;
+}
+
+static void check_layers(vmp_pool *pool, vmp_report *report) {
+  used_sums used = {0, 0, 0};
+  vmp_buddy_stats buddy;
+  add_used(&used, pool->mid, pool->slab);
+  uint64_t piece_bytes = used.arena_bytes + pool->first_arena_bytes;
+  for (vmp_domain *domain = pool->tags.domains; domain != NULL; domain = domain->next) {
+    uint64_t own_bytes = used.arena_bytes;
+    add_used(&used, domain->mid, domain->slab);
+    own_bytes = used.arena_bytes - own_bytes;
+    piece_bytes += domain->piece_bytes;
+    if (domain->piece_bytes < own_bytes) expect(report, "a domain's addresses", domain->piece_bytes, own_bytes);
+  }
   vmp_buddy_get_stats(pool->buddy, &buddy);
-  if (pool->slab != NULL) vmp_slab_get_stats(pool->slab, &slab);
   if (pool->placing > 0) return;
   const uint64_t *live = pool->live_bytes, *unsettled = pool->unsettled_bytes;
-  expect(report, "slab's used bytes", slab.object_bytes, live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB]);
-  expect(report, "mid's used bytes without spans", mid.block_bytes - slab.span_bytes,
-         live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID]);
+  expect(report, "slab's used bytes", used.slab_bytes, live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB]);
+  expect(report, "mid's used bytes without spans", used.mid_bytes, live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID]);
   expect(report, "buddy's used bytes", buddy.block_bytes, live[VMP_LAYER_BUDDY] + unsettled[VMP_LAYER_BUDDY]);
-  expect(report, "buddy's bytes in pieces", buddy.piece_bytes, mid.arena_bytes + pool->first_arena_bytes);
+  expect(report, "buddy's bytes in pieces", buddy.piece_bytes, piece_bytes);
 }
 
 static void check_limits(vmp_pool *pool, vmp_report *report) {
@@ -98,6 +122,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   (void)vmp_offset_map_check(&pool->blocks, "blocks", report);
   (void)vmp_offset_map_check(&pool->streams, "streams", report);
   (void)vmp_span_map_check(&pool->span_map, report);
+  vmp_tags_check(pool, report);
   check_books(pool, report);
   check_layers(pool, report);
   check_limits(pool, report);

@@ -139,6 +139,7 @@ static vmp_status one_round(ladder *l, vmp_placed *out_placed) {
   vmp_pool *pool = l->pool;
   const vmp_request *request = &l->plan->request;
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
+  vmp_domains_trim(pool);
   (void)vmp_backing_poll(pool->backing);
   uint64_t broken = broken_bytes(pool);
   vmp_status status = try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
@@ -147,7 +148,8 @@ static vmp_status one_round(ladder *l, vmp_placed *out_placed) {
   if (l->stuck) return status;
   status = try_place(l, VMP_EFFORT_RESIZE, false, out_placed);
   if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE) {
-    status = vmp_space_add(pool, request->bytes, request->alignment);
+    uint64_t bytes = l->plan->domain == NULL ? request->bytes : vmp_domain_addresses(pool, request->bytes, request->alignment);
+    status = vmp_space_add(pool, bytes, request->alignment);
     if (status == VMP_OK) status = try_place(l, VMP_EFFORT_RESIZE, false, out_placed);
   }
   return status;

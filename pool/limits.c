@@ -12,6 +12,7 @@ uint64_t vmp_limits_held(const vmp_pool *pool) {
 // trim_locked gives back what can be given back. MAY UNLOCK.
 static vmp_status trim_locked(vmp_pool *pool, uint64_t keep_bytes, vmp_backing_trim_report *report) {
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
+  vmp_domains_trim(pool);
   (void)vmp_backing_poll(pool->backing);
   return vmp_backing_trim(pool->backing, keep_bytes, report);
 }

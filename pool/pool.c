@@ -105,13 +105,8 @@ static vmp_status open_backing(vmp_pool *pool) {
   return status;
 }
 
-static vmp_status open_layers(vmp_pool *pool) {
+vmp_slab_options vmp_pool_slab_options(const vmp_pool *pool) {
   const vmp_config *config = &pool->config;
-  vmp_mid_supply arenas = vmp_route_mid_supply(pool);
-  vmp_mid_options mid_options = {.arena_bytes = config->arena, .chunk_max_bytes = config->chunk_max};
-  vmp_status status = vmp_mid_create(&pool->mid, &pool->ops, &arenas, &mid_options);
-  if (status != VMP_OK || (config->slab_max == 0 && config->classes.count == 0)) return status;
-  vmp_slab_supply spans = vmp_route_slab_supply(pool);
   vmp_slab_options slab_options = {
       .max_object_bytes = config->slab_max,
       .granule_bytes = pool->device.granule_bytes,
@@ -122,6 +117,17 @@ static vmp_status open_layers(vmp_pool *pool) {
     slab_options.num_classes = config->classes.count;
     slab_options.class_from_bytes = (config->classes.values[0] + 1) / 2;
   }
+  return slab_options;
+}
+
+static vmp_status open_layers(vmp_pool *pool) {
+  const vmp_config *config = &pool->config;
+  vmp_mid_supply arenas = vmp_route_mid_supply(pool);
+  vmp_mid_options mid_options = {.arena_bytes = config->arena, .chunk_max_bytes = config->chunk_max};
+  vmp_status status = vmp_mid_create(&pool->mid, &pool->ops, &arenas, &mid_options);
+  if (status != VMP_OK || (config->slab_max == 0 && config->classes.count == 0)) return status;
+  vmp_slab_supply spans = vmp_route_slab_supply(pool);
+  vmp_slab_options slab_options = vmp_pool_slab_options(pool);
   return vmp_slab_create(&pool->slab, &pool->ops, &spans, &slab_options);
 }
 
@@ -197,6 +203,7 @@ static void keep_first(vmp_status *first, vmp_status status) {
 // dispose takes a pool apart, however far it was made; the memory is no longer in use. Returns the first failure.
 static vmp_status dispose(vmp_pool *pool) {
   vmp_status first = VMP_OK;
+  vmp_tags_free(&pool->tags);
   vmp_slab_destroy(pool->slab);
   vmp_mid_destroy(pool->mid);
   vmp_buddy_destroy(pool->buddy);
@@ -231,6 +238,7 @@ static vmp_status fail_busy(const vmp_pool *pool) {
 // last_fence: everything that may still touch the pool's memory.
 static vmp_fence last_fence(vmp_pool *pool) {
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
+  vmp_domains_trim(pool);
   vmp_fence fence = vmp_backing_pending(pool->backing);
   if (vmp_pool_num_blocks(pool) == 0) return fence;
   for (uint64_t rest = pool->seen_streams; rest != 0; rest &= rest - 1) {

@@ -34,6 +34,7 @@
 #include "pool/options.h"
 #include "pool/slab.h"
 #include "pool/span_map.h"
+#include "pool/tag.h"
 #include "pool/vmpool.h"
 #include "vmm/align.h"
 #include "vmm/backing.h"
@@ -89,6 +90,7 @@ struct vmp_pool {
 
   vmp_offset_map blocks;   // live block of mid or buddy -> vmp_block_word (slab's: books.c)
   vmp_offset_map streams;  // live block -> mask of recorded streams, for the few that have any
+  vmp_tags tags;
   uint64_t live_bytes[VMP_NUM_LAYERS], unsettled_bytes[VMP_NUM_LAYERS];
   uint64_t placing;  // threads inside a layer's alloc: the layers may know blocks that nobody counts yet
   uint64_t requested_bytes, peak_live_bytes, peak_requested_bytes;
@@ -104,7 +106,8 @@ struct vmp_pool {
 };
 
 // ---- blocks: the word that the books keep of a live block; 0 is none ----
-// bits 0-1 layer, bit 2: has recorded streams, bit 3: always set, bits 8-63 bytes beyond the request.
+// bits 0-1 layer, bit 2: has recorded streams, bit 3: always set, bit 4: has a tag or a name, bits 8-63 bytes
+// beyond the request.
 #define VMP_BLOCK_LIVE UINT64_C(8)
 static inline uint64_t vmp_block_word(vmp_layer layer, uint64_t slack_bytes) {
   return (uint64_t)layer | VMP_BLOCK_LIVE | slack_bytes << 8;
@@ -112,13 +115,20 @@ static inline uint64_t vmp_block_word(vmp_layer layer, uint64_t slack_bytes) {
 static inline vmp_layer vmp_block_layer(uint64_t word) { return (vmp_layer)(word & 3); }
 static inline bool vmp_block_has_streams(uint64_t word) { return (word & 4) != 0; }
 static inline uint64_t vmp_block_slack(uint64_t word) { return word >> 8; }
+static inline bool vmp_block_is_labelled(uint64_t word) { return (word & 16) != 0; }
 #define VMP_BLOCK_HAS_STREAMS UINT64_C(4)
+#define VMP_BLOCK_HAS_LABEL UINT64_C(16)
+// A block whose word has one of these has entries in tables that the lock guards: it isn't freed without the lock.
+#define VMP_BLOCK_HAS_ENTRIES (VMP_BLOCK_HAS_STREAMS | VMP_BLOCK_HAS_LABEL)
 
 // vmp_pool_name: never NULL.
 const char *vmp_pool_name(const vmp_pool *pool);
 
 // vmp_pool_fail_forked reports VMP_ERROR_FORKED.
 vmp_status vmp_pool_fail_forked(const vmp_pool *pool);
+
+// vmp_pool_slab_options: as the pool's options say.
+vmp_slab_options vmp_pool_slab_options(const vmp_pool *pool);
 
 // vmp_pool_live_bytes: over all layers.
 static inline uint64_t vmp_pool_live_bytes(const vmp_pool *pool) {
@@ -149,10 +159,14 @@ typedef struct vmp_plan {
   uint64_t requested_bytes;
   vmp_layer layer;
   vmp_request request;
+  vmp_label label;
+  vmp_domain *domain;  // NULL: the pool's own layers
 } vmp_plan;
 
 // vmp_route_plan rounds and routes; false when the size can't be rounded (it would wrap).
 bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vmp_plan *out_plan);
+// vmp_route_into sends a plan to the layers of a domain: slab or mid, whatever the size.
+void vmp_route_into(vmp_plan *plan, vmp_domain *domain);
 // vmp_route_place places and claims at the plan's layer. MAY UNLOCK. What the layers return.
 vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out_placed);
 // vmp_route_look finds where a block of these bytes could be put: the place of its layer with the fewest slots to map,
@@ -160,6 +174,10 @@ vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out
 bool vmp_route_look(const vmp_pool *pool, uint64_t bytes, uint64_t *out_offset, vmp_cost *out_cost);
 // vmp_route_release gives a block of a layer back. Can't fail: the offset is a live (or unsettled) block's.
 void vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence);
+
+// vmp_route_card: the card of the span where a slab object, live or not, starts at `offset`, and the object's index in
+// it. NULL: none does.
+vmp_card *vmp_route_card(const vmp_pool *pool, uint64_t offset, uint32_t *out_index);
 
 // vmp_found: the used block that holds an address, as the layers know it.
 typedef struct vmp_found {
@@ -179,6 +197,13 @@ const char *vmp_layer_name(vmp_layer layer);
 // The wiring of the layers: supplies whose `self` is the pool.
 vmp_mid_supply vmp_route_mid_supply(vmp_pool *pool);
 vmp_slab_supply vmp_route_slab_supply(vmp_pool *pool);
+
+// ---- alloc.c ----
+// vmp_alloc_check checks what every allocation is given.
+vmp_status vmp_alloc_check(const vmp_pool *pool, void **out_ptr, size_t alignment);
+// vmp_alloc_labelled allocates; the arguments have been checked. The domain can't be suspended meanwhile (placing).
+vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, uint64_t alignment, vmp_stream stream,
+                              vmp_label label, vmp_domain *domain);
 
 // ---- space.c ----
 // vmp_space_open makes the first reservation. VMP_ERROR_OUT_OF_ADDRESS_SPACE and what backing returns. MAY UNLOCK.

@@ -30,10 +30,26 @@ bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vm
   return true;
 }
 
+void vmp_route_into(vmp_plan *plan, vmp_domain *domain) {
+  plan->domain = domain;
+  uint64_t class_bytes = 0;
+  if (domain->slab != NULL) {
+    class_bytes = vmp_slab_class_bytes(domain->slab, plan->requested_bytes, plan->request.alignment);
+  }
+  if (class_bytes != 0) {
+    plan->layer = VMP_LAYER_SLAB;
+    plan->request.bytes = class_bytes;
+  } else if (plan->layer != VMP_LAYER_MID) {  // whole slots, as they were, or a class's size
+    plan->layer = VMP_LAYER_MID;
+  }
+}
+
 vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out_placed) {
+  vmp_slab *slab = plan->domain == NULL ? pool->slab : plan->domain->slab;
+  vmp_mid *mid = plan->domain == NULL ? pool->mid : plan->domain->mid;
   switch (plan->layer) {
-    case VMP_LAYER_SLAB: return vmp_slab_alloc(pool->slab, &plan->request, out_placed);
-    case VMP_LAYER_MID: return vmp_mid_alloc(pool->mid, &plan->request, NULL, out_placed);
+    case VMP_LAYER_SLAB: return vmp_slab_alloc(slab, &plan->request, out_placed);
+    case VMP_LAYER_MID: return vmp_mid_alloc(mid, &plan->request, NULL, out_placed);
     case VMP_LAYER_BUDDY:
     case VMP_NUM_LAYERS: break;
   }
@@ -48,32 +64,54 @@ bool vmp_route_look(const vmp_pool *pool, uint64_t bytes, uint64_t *out_offset, 
 }
 
 // span_of: the span that holds an offset of a slab block.
-static vmp_span *span_of(const vmp_pool *pool, uint64_t offset) {
+static vmp_span *span_of(const vmp_mid *mid, uint64_t offset) {
   uint64_t start, bytes;
   void *owner = NULL;
-  return vmp_mid_find(pool->mid, offset, &start, &bytes, &owner) ? owner : NULL;
+  return vmp_mid_find(mid, offset, &start, &bytes, &owner) ? owner : NULL;
+}
+
+// layers: the mid and slab that an offset belongs to, if it isn't buddy's.
+typedef struct layers {
+  vmp_mid *mid;
+  vmp_slab *slab;
+} layers;
+
+static layers layers_of(const vmp_pool *pool, uint64_t offset) {
+  const vmp_domain *domain = vmp_domain_of(pool, offset);
+  return domain == NULL ? (layers){pool->mid, pool->slab} : (layers){domain->mid, domain->slab};
 }
 
 void vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence) {
+  if (layer == VMP_LAYER_BUDDY) {
+    vmp_buddy_free(pool->buddy, offset, fence);
+    return;
+  }
+  layers at = layers_of(pool, offset);
   if (layer == VMP_LAYER_SLAB) {
     uint64_t bytes;
-    (void)vmp_slab_free(pool->slab, span_of(pool, offset), offset, fence, &bytes);
-  } else if (layer == VMP_LAYER_MID) {
-    (void)vmp_mid_free(pool->mid, offset, fence);
+    (void)vmp_slab_free(at.slab, span_of(at.mid, offset), offset, fence, &bytes);
   } else {
-    vmp_buddy_free(pool->buddy, offset, fence);
+    (void)vmp_mid_free(at.mid, offset, fence);
   }
+}
+
+vmp_card *vmp_route_card(const vmp_pool *pool, uint64_t offset, uint32_t *out_index) {
+  layers at = layers_of(pool, offset);
+  if (at.slab == NULL || !vmp_mid_owns(at.mid, offset)) return NULL;
+  const vmp_span *span = span_of(at.mid, offset);
+  return span == NULL ? NULL : vmp_slab_card(at.slab, span, offset, out_index);
 }
 
 bool vmp_route_find(const vmp_pool *pool, uint64_t offset, vmp_found *out_found) {
   vmp_found found;
   void *owner = NULL;
-  if (vmp_mid_owns(pool->mid, offset)) {
-    if (!vmp_mid_find(pool->mid, offset, &found.offset, &found.bytes, &owner)) return false;
+  layers at = layers_of(pool, offset);
+  if (vmp_mid_owns(at.mid, offset)) {
+    if (!vmp_mid_find(at.mid, offset, &found.offset, &found.bytes, &owner)) return false;
     found.layer = VMP_LAYER_MID;
     if (owner != NULL) {
       found.layer = VMP_LAYER_SLAB;
-      if (!vmp_slab_find(pool->slab, owner, offset, &found.offset, &found.bytes)) return false;
+      if (!vmp_slab_find(at.slab, owner, offset, &found.offset, &found.bytes)) return false;
     }
     *out_found = found;
     return true;
@@ -99,16 +137,18 @@ static void see_object(void *context, uint64_t offset, uint64_t bytes, const cha
 
 bool vmp_route_is_free_start(const vmp_pool *pool, uint64_t offset) {
   if (offset % VMP_STEP_BYTES != 0) return false;
-  vmp_span *span = vmp_mid_owns(pool->mid, offset) ? span_of(pool, offset) : NULL;
+  layers at = layers_of(pool, offset);
+  vmp_span *span = vmp_mid_owns(at.mid, offset) ? span_of(at.mid, offset) : NULL;
   if (span == NULL) return true;
   start_search search = {.offset = offset};
-  vmp_slab_walk_span(pool->slab, span, see_object, &search);
+  vmp_slab_walk_span(at.slab, span, see_object, &search);
   return search.found;
 }
 
 void vmp_route_walk_span(const vmp_pool *pool, uint64_t offset, vmp_walk_fn fn, void *context) {
-  const vmp_span *span = span_of(pool, offset);
-  if (span != NULL) vmp_slab_walk_span(pool->slab, span, fn, context);
+  layers at = layers_of(pool, offset);
+  const vmp_span *span = vmp_mid_owns(at.mid, offset) ? span_of(at.mid, offset) : NULL;
+  if (span != NULL) vmp_slab_walk_span(at.slab, span, fn, context);
 }
 
 // ---- wiring ----

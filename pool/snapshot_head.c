@@ -55,15 +55,16 @@ static void write_config(snapshot *s) {
 }
 
 // One line per field of vmp_pool_stats_data.   X(field)
-#define STATS_SIZES(X)                                                                                             \
-  X(reserved_va)                                                                                                   \
-  X(mapped)                                                                                                        \
-  X(live)                                                                                                          \
-  X(requested) X(parked) X(spare) X(pending) X(retiring) X(broken) X(metadata) X(peak_mapped) X(peak_live)         \
-      X(peak_requested) X(allocs) X(frees) X(failed_allocs) X(blocks) X(slab_live) X(mid_live) X(buddy_live)       \
-          X(largest_free_mapped) X(device_free) X(device_total) X(granule) X(chunks) X(chunks_created)             \
-              X(chunks_released) X(takes) X(takes_resized) X(stream_waits) X(unfinished_wait_allocs) X(host_waits) \
-                  X(steps) X(step_peak_live) X(max_step_peak_live)
+#define STATS_SIZES(X)                                                                                            \
+  X(reserved_va)                                                                                                  \
+  X(mapped)                                                                                                       \
+  X(live)                                                                                                         \
+  X(requested)                                                                                                    \
+  X(parked) X(spare) X(pending) X(retiring) X(broken) X(metadata) X(peak_mapped) X(peak_live) X(peak_requested)   \
+      X(allocs) X(frees) X(failed_allocs) X(blocks) X(slab_live) X(mid_live) X(buddy_live) X(largest_free_mapped) \
+          X(device_free) X(device_total) X(granule) X(chunks) X(chunks_created) X(chunks_released) X(takes)       \
+              X(takes_resized) X(stream_waits) X(unfinished_wait_allocs) X(host_waits) X(steps) X(step_peak_live) \
+                  X(max_step_peak_live)
 #define STATS_LIMITS(X) X(hard_limit) X(soft_limit)
 
 #define COUNT(field) +1
@@ -248,6 +249,36 @@ static void write_spare(void *context, uint64_t chunk_id, uint64_t bytes) {
   vmp_json_close(&s->json);
 }
 
+// ---- tags ----
+
+// state_of_tag: vmp_tag_state as a word.
+static const char *state_of_tag(const vmp_tag_record *record) {
+  static const char *const words[] = {"resident", "suspending", "suspended", "resuming"};
+  return words[record->domain == NULL ? VMP_TAG_RESIDENT : record->domain->state];
+}
+
+static void write_tags(snapshot *s) {
+  vmp_tags *tags = &s->pool->tags;
+  vmp_json *json = &s->json;
+  vmp_json_open_inline(json, "tags", '[');
+  vmp_json_string(json, NULL, "");
+  for (vmp_tag tag = 1; tag <= tags->count; tag++) vmp_json_string(json, NULL, vmp_tag_name(tags, tag));
+  vmp_json_close(json);
+  vmp_json_open(json, "tag_sums", '[');
+  for (vmp_tag tag = 1; tag <= tags->count; tag++) {
+    const vmp_tag_record *record = vmp_tag_record_of(tags, tag);
+    vmp_json_open_inline(json, NULL, '{');
+    vmp_json_uint(json, "tag", tag);
+    vmp_json_bool(json, "suspendable", record->domain != NULL);
+    vmp_json_string(json, "state", state_of_tag(record));
+    vmp_json_uint(json, "blocks", record->blocks);
+    vmp_json_uint(json, "live", record->live_bytes);
+    vmp_json_uint(json, "requested", record->requested_bytes);
+    vmp_json_close(json);
+  }
+  vmp_json_close(json);
+}
+
 void vmp_snapshot_head(snapshot *s) {
   write_identity(s);
   write_config(s);
@@ -258,9 +289,7 @@ void vmp_snapshot_head(snapshot *s) {
   write_streams(s);
   vmp_json_null(&s->json, "log");
   write_failure(s);
-  vmp_json_open_inline(&s->json, "tags", '[');
-  vmp_json_string(&s->json, NULL, "");
-  vmp_json_close(&s->json);
+  write_tags(s);
   vmp_json_open(&s->json, "spares", '[');
   vmp_backing_walk_spares(s->pool->backing, write_spare, s);
   vmp_json_close(&s->json);

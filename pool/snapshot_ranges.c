@@ -76,7 +76,10 @@ static void write_block(snapshot *s, const snapshot_block *block) {
   if (vmp_block_has_streams(block->word)) recorded = vmp_offset_map_find(&s->pool->streams, block->offset);
   vmp_json_null(&s->json, NULL);  // the stream that it was allocated on: the pool keeps none
   vmp_json_hex(&s->json, NULL, recorded == NULL ? 0 : *recorded);
-  vmp_json_uint(&s->json, NULL, 0);  // no tag
+  vmp_label label = {0, 0};
+  if (vmp_block_is_labelled(block->word)) label = vmp_label_of(&s->pool->tags, block->offset);
+  vmp_json_uint(&s->json, NULL, label.tag);
+  if (label.name != 0) vmp_json_string(&s->json, NULL, vmp_name_text(&s->pool->tags.names, label.name));
   vmp_json_close(&s->json);
 }
 
@@ -99,6 +102,9 @@ static void write_areas(snapshot *s) {
   vmp_buddy_walk(s->pool->buddy, write_area, s);
   s->layer = vmp_layer_name(VMP_LAYER_MID);
   vmp_mid_walk(s->pool->mid, write_area, s);
+  for (const vmp_domain *domain = s->pool->tags.domains; domain != NULL; domain = domain->next) {
+    vmp_mid_walk(domain->mid, write_area, s);
+  }
   vmp_json_close(&s->json);
 }
 
@@ -160,6 +166,9 @@ static void write_range(void *context, uint64_t offset, uint64_t bytes, uint64_t
   vmp_json_close(json);
   vmp_json_open(json, "spans", '[');
   vmp_mid_walk(s->pool->mid, write_span, s);
+  for (const vmp_domain *domain = s->pool->tags.domains; domain != NULL; domain = domain->next) {
+    vmp_mid_walk(domain->mid, write_span, s);
+  }
   vmp_json_close(json);
   write_areas(s);
   vmp_json_close(json);

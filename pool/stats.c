@@ -65,7 +65,8 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
   if (pool->slab != NULL) vmp_slab_get_stats(pool->slab, &slab);
   uint64_t bytes = sizeof *pool + backing.metadata_bytes + mid.metadata_bytes + buddy.metadata_bytes +
                    slab.metadata_bytes + vmp_offset_map_metadata_bytes(&pool->blocks) +
-                   vmp_offset_map_metadata_bytes(&pool->streams) + vmp_span_map_metadata_bytes(&pool->span_map);
+                   vmp_offset_map_metadata_bytes(&pool->streams) + vmp_span_map_metadata_bytes(&pool->span_map) +
+                   vmp_tags_metadata_bytes(&pool->tags);
   for (size_t i = 0; i < pool->num_reservations; i++) {
     bytes += sizeof pool->reservations[i] + pool->reservations[i].bytes / pool->device.granule_bytes / 8;
   }

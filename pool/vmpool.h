@@ -196,6 +196,9 @@ typedef struct vmp_block_info {
   uint64_t requested_bytes;
   uint64_t bytes;      // what the block holds
   const char *layer;   // "slab", "mid" or "buddy"; static storage
+  const char *name;      // given to vmp_alloc_with, or NULL; valid until the pool is destroyed
+  const char *tag_name;  // of its tag, or NULL; valid until the pool is destroyed
+  uint32_t tag;          // vmp_tag; 0: none
 } vmp_block_info;
 #define VMP_BLOCK_INFO_INIT VMP_INIT(vmp_block_info)
 VMP_API vmp_status vmp_block_query(vmp_pool *pool, const void *ptr, vmp_block_info *out_info);
@@ -338,5 +341,7 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 #ifdef __cplusplus
 }
 #endif
+
+#include "pool/vmpool_tag.h"
 
 #endif  // VMPOOL_POOL_VMPOOL_H_

@@ -2,6 +2,7 @@
 #include "gtest/gtest.h"
 #include "pool/vmpool.h"
 #include "pool/vmpool_host.h"
+#include "pool/vmpool_tag.h"
 
 namespace {
 
@@ -15,6 +16,11 @@ TEST(PublicHeaders, InitialisersSetTheSizeAndNothingElse) {
   vmp_host_work_counts_data counts = VMP_HOST_WORK_COUNTS_INIT;
   EXPECT_EQ(counts.struct_size, sizeof(counts));
   EXPECT_EQ(counts.queued, 0u);
+  vmp_alloc_options with = VMP_ALLOC_OPTIONS_INIT;
+  EXPECT_EQ(with.struct_size, sizeof(with));
+  EXPECT_EQ(with.tag, 0u);
+  vmp_tag_info tag = VMP_TAG_INFO_INIT;
+  EXPECT_EQ(tag.struct_size, sizeof(tag));
 }
 
 TEST(PublicHeaders, TheVersionIsTheHeaders) {

@@ -62,12 +62,30 @@ AT(vmp_pool_options, num_peers, 192);
 AT(vmp_pool_options, class_bytes, 200);
 AT(vmp_pool_options, num_class_bytes, 208);
 
-SIZE(vmp_block_info, 40);
+SIZE(vmp_block_info, 64);
 AT(vmp_block_info, struct_size, 0);
 AT(vmp_block_info, base, 8);
 AT(vmp_block_info, requested_bytes, 16);
 AT(vmp_block_info, bytes, 24);
 AT(vmp_block_info, layer, 32);
+AT(vmp_block_info, name, 40);
+AT(vmp_block_info, tag_name, 48);
+AT(vmp_block_info, tag, 56);
+
+SIZE(vmp_tag_info, 48);
+AT(vmp_tag_info, struct_size, 0);
+AT(vmp_tag_info, name, 8);
+AT(vmp_tag_info, suspendable, 16);
+AT(vmp_tag_info, state, 20);
+AT(vmp_tag_info, blocks, 24);
+AT(vmp_tag_info, live, 32);
+AT(vmp_tag_info, requested, 40);
+
+SIZE(vmp_alloc_options, 32);
+AT(vmp_alloc_options, struct_size, 0);
+AT(vmp_alloc_options, alignment, 8);
+AT(vmp_alloc_options, tag, 16);
+AT(vmp_alloc_options, name, 24);
 
 SIZE(vmp_trim_report, 40);
 AT(vmp_trim_report, struct_size, 0);
