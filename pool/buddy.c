@@ -69,6 +69,7 @@ vmp_status vmp_buddy_add(vmp_buddy *buddy, uint64_t offset, uint64_t bytes) {
 // A demand is a request in slots: `slots` of them, in a place of 2^order slots.
 typedef struct demand {
   uint64_t slots, order;
+  vmp_wait wait;
 } demand;
 
 // measure turns bytes and alignment into slots and order. The bytes may be anything: what no address space holds is
@@ -85,6 +86,7 @@ static vmp_status measure(const vmp_buddy *buddy, uint64_t bytes, uint64_t align
   if (!vmp_next_power_of_two(out->slots, &power)) power = UINT64_C(1) << 63;
   if (power < alignment / granule) power = alignment / granule;
   out->order = vmp_log2(power);
+  out->wait = VMP_WAIT_LAST;
   return VMP_OK;
 }
 
@@ -108,13 +110,13 @@ static bool find_place(vmp_buddy *buddy, const demand *d, vmp_stream_index strea
     *out_blocked = false;
     return false;
   }
-  bool found = vmp_buddy_find_place(buddy, d->slots, d->order, stream, wish, out_place, out_blocked);
+  bool found = vmp_buddy_find_place(buddy, d->slots, d->order, stream, d->wait, wish, out_place, out_blocked);
   if (found && is_free_lunch(out_place, wish)) return true;
   if (vmp_buddy_settle(buddy, false)) {
-    found = vmp_buddy_find_place(buddy, d->slots, d->order, stream, wish, out_place, out_blocked);
+    found = vmp_buddy_find_place(buddy, d->slots, d->order, stream, d->wait, wish, out_place, out_blocked);
   }
-  if (!found && wish != VMP_BUDDY_MAPPED && vmp_buddy_settle(buddy, true)) {
-    found = vmp_buddy_find_place(buddy, d->slots, d->order, stream, wish, out_place, out_blocked);
+  if (!found && d->wait != VMP_WAIT_NEVER && wish != VMP_BUDDY_MAPPED && vmp_buddy_settle(buddy, true)) {
+    found = vmp_buddy_find_place(buddy, d->slots, d->order, stream, d->wait, wish, out_place, out_blocked);
   }
   return found;
 }
@@ -203,12 +205,14 @@ vmp_status vmp_buddy_alloc(vmp_buddy *buddy, const vmp_request *request, vmp_pla
   vmp_buddy_place place;
   bool blocked;
   buddy->streams_seen |= UINT64_C(1) << (request->stream & 63);
+  d.wait = request->wait;
   vmp_buddy_wish wish = request->effort == VMP_EFFORT_MAPPED ? VMP_BUDDY_MAPPED : VMP_BUDDY_MEMORY;
   if (!find_place(buddy, &d, request->stream, wish, &place, &blocked)) {
     if (wish == VMP_BUDDY_MAPPED) {
       return vmp_fail(VMP_ERROR_BUSY, "no mapped free place of %llu bytes; mapping was not allowed",
                       (unsigned long long)request->bytes);
     }
+    if (request->wait == VMP_WAIT_NEVER && blocked) return VMP_ERROR_BUSY;
     if (!blocked) return no_addresses(buddy, request->bytes);
     return vmp_fail(VMP_ERROR_BUSY, "every free place of %llu bytes has slots whose old mapping is still in use",
                     (unsigned long long)request->bytes);
@@ -225,8 +229,8 @@ bool vmp_buddy_look(vmp_buddy *buddy, const vmp_request *request, uint64_t *out_
   if (measure(buddy, request->bytes, request->alignment, &d) != VMP_OK || d.order >= VMP_BUDDY_ORDERS) return false;
   (void)vmp_buddy_settle(buddy, false);
   vmp_stream_index stream = request->stream;
-  if (!vmp_buddy_find_place(buddy, d.slots, d.order, stream, VMP_BUDDY_MAPPED, &place, &blocked) &&
-      !vmp_buddy_find_place(buddy, d.slots, d.order, stream, VMP_BUDDY_MEMORY, &place, &blocked)) {
+  if (!vmp_buddy_find_place(buddy, d.slots, d.order, stream, VMP_WAIT_LAST, VMP_BUDDY_MAPPED, &place, &blocked) &&
+      !vmp_buddy_find_place(buddy, d.slots, d.order, stream, VMP_WAIT_LAST, VMP_BUDDY_MEMORY, &place, &blocked)) {
     return false;
   }
   *out_offset = place.slot * buddy->ops.granule_bytes;

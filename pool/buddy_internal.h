@@ -101,9 +101,10 @@ typedef struct vmp_buddy_place {
   bool must_wait;   // because of it, or of the cost
 } vmp_buddy_place;
 
-// vmp_buddy_find_place: the best place for `slots` slots at a multiple of 2^order slots. False when there is none;
-// *out_blocked then tells whether one would do but for slots that can't be mapped now.
+// vmp_buddy_find_place: the best place for `slots` slots at a multiple of 2^order slots, with VMP_WAIT_NEVER only one
+// that the stream may use at once. False when there is none; *out_blocked then tells whether one would do but for slots
+// that can't be mapped now or what it would wait for.
 bool vmp_buddy_find_place(const vmp_buddy *buddy, uint64_t slots, uint64_t order, vmp_stream_index stream,
-                          vmp_buddy_wish wish, vmp_buddy_place *out_place, bool *out_blocked);
+                          vmp_wait wait, vmp_buddy_wish wish, vmp_buddy_place *out_place, bool *out_blocked);
 
 #endif  // VMPOOL_POOL_BUDDY_INTERNAL_H_

@@ -22,6 +22,7 @@ typedef struct search {
   uint64_t slots, order;
   vmp_stream_index stream;
   vmp_buddy_wish wish;
+  vmp_wait wait;
   bool found, blocked;
   vmp_buddy_place best;
 } search;
@@ -70,10 +71,14 @@ static void consider(search *s, uint32_t index, uint64_t slot) {
   if (!vmp_fence_is_none(place.fence)) {
     place.after = buddy->ops.others(buddy->ops.self, place.fence, s->stream);
   }
-  place.must_wait = place.cost.must_wait || !vmp_fence_is_none(place.after);
+  place.must_wait = s->wait != VMP_WAIT_ANY && (place.cost.must_wait || !vmp_fence_is_none(place.after));
   if (place.cost.blocked) {
     s->blocked = true;
     if (s->wish != VMP_BUDDY_ADDRESSES) return;
+  }
+  if (s->wait == VMP_WAIT_NEVER && place.must_wait) {
+    s->blocked = true;
+    return;
   }
   if (s->wish == VMP_BUDDY_FRESH && place.mapped_slots > 0) return;
   if (s->wish == VMP_BUDDY_MAPPED && place.cost.slots_to_map > 0) return;
@@ -141,8 +146,8 @@ static void search_downwards(search *s) {
 }
 
 bool vmp_buddy_find_place(const vmp_buddy *buddy, uint64_t slots, uint64_t order, vmp_stream_index stream,
-                          vmp_buddy_wish wish, vmp_buddy_place *out_place, bool *out_blocked) {
-  search s = {.buddy = buddy, .slots = slots, .order = order, .stream = stream, .wish = wish};
+                          vmp_wait wait, vmp_buddy_wish wish, vmp_buddy_place *out_place, bool *out_blocked) {
+  search s = {.buddy = buddy, .slots = slots, .order = order, .stream = stream, .wish = wish, .wait = wait};
   if (wish == VMP_BUDDY_FRESH) {
     search_downwards(&s);
   } else {

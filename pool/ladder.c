@@ -1,6 +1,8 @@
 // ladder.c: what is tried before a request fails, in this order. See pool.h; design.md, section 7.
 //
-//     NORMAL   parked in place, spare chunks, new chunks, parked chunks that fit          (backing's claim)
+//     ready    mapped memory that the stream may use at once; among several streams the clock is asked what has
+//              finished; then spare chunks and new ones under the limits             (backing's claim: MAPPED, READY)
+//     NORMAL   memory behind a wait of the stream; spare chunks, new chunks, parked chunks that fit
 //     empties  slab's empty spans go back to mid
 //     poll     memory whose work has finished meanwhile; addresses of retired slots
 //     RESIZE   parked chunks of other sizes are given back and smaller ones made          (backing's claim)
@@ -34,6 +36,18 @@ static uint64_t now_us(void) {
   struct timespec now;
   (void)clock_gettime(CLOCK_MONOTONIC, &now);
   return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+// ladder_helps: failures that another step may cure.
+static bool ladder_helps(vmp_status status) {
+  switch (status) {
+    case VMP_ERROR_OUT_OF_MEMORY:
+    case VMP_ERROR_LIMIT:
+    case VMP_ERROR_FRAGMENTED:
+    case VMP_ERROR_BUSY:
+    case VMP_ERROR_OUT_OF_ADDRESS_SPACE: return true;
+    default: return false;
+  }
 }
 
 // host_wait waits for a fence without the lock, until the deadline. VMP_OK: it is complete.
@@ -113,20 +127,6 @@ static vmp_status try_place(ladder *l, vmp_effort effort, bool may_wait, vmp_pla
   return place(l, out_placed);
 }
 
-// ladder_helps: failures that another step may cure.
-static bool ladder_helps(vmp_status status) {
-  switch (status) {
-    case VMP_ERROR_OUT_OF_MEMORY:
-    case VMP_ERROR_LIMIT:
-    case VMP_ERROR_FRAGMENTED:
-    case VMP_ERROR_BUSY:
-    case VMP_ERROR_OUT_OF_ADDRESS_SPACE:
-      return true;
-    default:
-      return false;
-  }
-}
-
 static uint64_t broken_bytes(const vmp_pool *pool) {
   vmp_backing_stats stats;
   vmp_backing_get_stats(pool->backing, &stats);
@@ -155,9 +155,69 @@ static vmp_status one_round(ladder *l, vmp_placed *out_placed) {
   return status;
 }
 
+// poll_streams asks how far the streams have come, without the lock. True: further than was known.
+static bool poll_streams(ladder *l) {
+  vmp_pool *pool = l->pool;
+  vmp_fence everything = {pool->seen_streams, UINT64_MAX};
+  if (vmp_clock_known_complete(pool->clock, everything)) return false;
+  uint64_t before = vmp_clock_progress(pool->clock);
+  vmp_guard_unlock(&pool->guard);
+  (void)vmp_clock_poll(pool->clock, everything);  // what it can't learn stays pending
+  vmp_guard_lock(&pool->guard);
+  return vmp_clock_progress(pool->clock) != before;
+}
+
+// idle_share: the part of mapped memory that no live block holds.
+static double idle_share(const vmp_pool *pool) {
+  vmp_backing_stats stats;
+  vmp_backing_get_stats(pool->backing, &stats);
+  uint64_t live = vmp_pool_live_bytes(pool);
+  return stats.mapped_bytes <= live ? 0 : (double)(stats.mapped_bytes - live) / (double)stats.mapped_bytes;
+}
+
+// take_ready finds memory that the stream may use at once: mapped and known to be free; the same once more after asking
+// how far the streams have come; new memory, or, where enough is idle already, other parked memory that is complete.
+static vmp_status take_ready(ladder *l, vmp_placed *out_placed) {
+  vmp_request *request = &l->plan->request;
+  request->wait = VMP_WAIT_NEVER;
+  vmp_status status = try_place(l, VMP_EFFORT_MAPPED, false, out_placed);
+  if (status == VMP_ERROR_BUSY && poll_streams(l)) status = try_place(l, VMP_EFFORT_MAPPED, false, out_placed);
+  if (status == VMP_ERROR_BUSY) {
+    vmp_backing_prefer_parked(l->pool->backing, idle_share(l->pool) > l->pool->config.wait_limit);
+    status = try_place(l, VMP_EFFORT_READY, false, out_placed);
+  }
+  request->wait = VMP_WAIT_LAST;
+  return status;
+}
+
+// may_help_more: it failed, and not for a reason that no other step cures.
+static bool may_help_more(vmp_status status) { return status != VMP_OK && ladder_helps(status); }
+
+// first_try is what nearly every request gets by on. Among several streams it depends on how much memory lies idle:
+// up to wait_limit, new memory comes before a wait; beyond it, a wait before new memory; beyond park_limit waits don't
+// count, only memory does.
+static vmp_status first_try(ladder *l, vmp_placed *out_placed) {
+  vmp_pool *pool = l->pool;
+  uint64_t streams = pool->seen_streams;
+  if ((streams & (streams - 1)) == 0) return try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
+  bool may_wait = pool->config.cross_stream == VMP_CROSS_STREAM_WAIT;
+  vmp_status status = VMP_ERROR_BUSY;
+  if (may_wait && idle_share(pool) > pool->config.park_limit) {
+    vmp_backing_prefer_parked(pool->backing, true);
+    l->plan->request.wait = VMP_WAIT_ANY;
+  } else {
+    status = take_ready(l, out_placed);
+    if (may_wait && may_help_more(status)) status = try_place(l, VMP_EFFORT_MAPPED, false, out_placed);
+  }
+  if (may_help_more(status)) status = try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
+  l->plan->request.wait = VMP_WAIT_LAST;
+  vmp_backing_prefer_parked(pool->backing, false);
+  return status;
+}
+
 vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_placed) {
   ladder l = {.pool = pool, .plan = plan};
-  vmp_status status = try_place(&l, VMP_EFFORT_NORMAL, false, out_placed);
+  vmp_status status = first_try(&l, out_placed);
   if (status == VMP_OK || !ladder_helps(status)) return status;
   l.deadline_us = now_us();
   if (!vmp_add(l.deadline_us, pool->config.wait, &l.deadline_us)) l.deadline_us = UINT64_MAX;

@@ -70,6 +70,9 @@ static vmp_status find_unmapped_place(vmp_mid *mid, const vmp_request *request, 
   }
   bool blocked;
   if (vmp_mid_place_growing(mid, request, out_place, &blocked)) return VMP_OK;
+  if (request->wait == VMP_WAIT_NEVER && blocked) {  // a wholly unmapped place never has to wait
+    return vmp_mid_place_fresh(mid, request, out_place) ? VMP_OK : VMP_ERROR_BUSY;
+  }
   vmp_mid_arena *arena;
   vmp_status status = vmp_mid_add_arena(mid, request, &arena);
   if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE && blocked) {
@@ -80,6 +83,7 @@ static vmp_status find_unmapped_place(vmp_mid *mid, const vmp_request *request, 
   // The arena may hold mapped memory (what was mapped at creation). If every place found is blocked, its beginning is
   // as good as any.
   if (!vmp_mid_place_mapped(mid, request, out_place) && !vmp_mid_place_growing(mid, request, out_place, &blocked)) {
+    if (request->wait == VMP_WAIT_NEVER) return VMP_ERROR_BUSY;
     *out_place = vmp_mid_place_in(mid, request, arena);
   }
   return VMP_OK;

@@ -111,7 +111,7 @@ typedef struct vmp_mid_place {
   vmp_cost cost;
   vmp_fence fence;  // who may still touch the place: its parts' fences, unless nothing of the place is mapped
   vmp_fence after;  // what the stream has to wait for of them
-  bool must_wait;   // because of `after`, or of the cost
+  bool must_wait;   // because of `after`, or of the cost, where the request minds
 } vmp_mid_place;
 
 // ---- mid_index.c ----
@@ -155,7 +155,8 @@ void vmp_mid_fences(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_str
 // vmp_mid_place_mapped: the best place that needs no mapping. False when there is none.
 bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place);
 // vmp_mid_place_growing: the best place that needs some. False when there is none; *out_blocked then tells whether
-// a place would be large enough, but for slots that can't be mapped now.
+// a place would be large enough, but for slots that can't be mapped now or, with VMP_WAIT_NEVER, for what it would wait
+// for.
 bool vmp_mid_place_growing(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place, bool *out_blocked);
 // vmp_mid_place_fresh: a wholly unmapped place with room for large chunks around it. False when there is none.
 bool vmp_mid_place_fresh(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place);

@@ -30,6 +30,7 @@ typedef struct search {
   vmp_mid *mid;
   uint64_t bytes, alignment;
   vmp_stream_index stream;
+  vmp_wait wait;
   bool mapped_only;
   uint32_t run;  // being looked at, in a search for mapped places
   bool found, blocked;
@@ -37,7 +38,11 @@ typedef struct search {
 } search;
 
 static search start(vmp_mid *mid, const vmp_request *request) {
-  search s = {.mid = mid, .bytes = request->bytes, .alignment = request->alignment, .stream = request->stream};
+  search s = {.mid = mid,
+              .bytes = request->bytes,
+              .alignment = request->alignment,
+              .stream = request->stream,
+              .wait = request->wait};
   if (s.alignment < VMP_MID_STEP_BYTES) s.alignment = VMP_MID_STEP_BYTES;
   return s;
 }
@@ -69,7 +74,7 @@ static vmp_mid_place look_at(const search *s, uint64_t offset, uint64_t within_b
   if (place.cost.slots_to_map < slots_of(mid, offset, s->bytes)) {
     vmp_mid_fences(mid, offset, s->bytes, s->stream, &place.fence, &place.after);
   }
-  place.must_wait = place.cost.must_wait || !vmp_fence_is_none(place.after);
+  place.must_wait = s->wait != VMP_WAIT_ANY && (place.cost.must_wait || !vmp_fence_is_none(place.after));
   return place;
 }
 
@@ -90,10 +95,10 @@ static bool better_growing(const vmp_mid_place *a, const vmp_mid_place *b) {
   return a->offset < b->offset;
 }
 
-// consider compares one place with the best so far; false when it is blocked.
+// consider compares one place with the best so far; false when it is blocked, or would wait and must not.
 static bool consider(search *s, uint64_t offset, uint64_t within_bytes) {
   vmp_mid_place place = look_at(s, offset, within_bytes);
-  if (place.cost.blocked) {
+  if (place.cost.blocked || (s->wait == VMP_WAIT_NEVER && place.must_wait)) {
     s->blocked = true;
     return false;
   }
@@ -140,7 +145,7 @@ static void consider_run(search *s, const vmp_range *run) {
   (void)consider(s, low, to - from);
   if (is_ideal(s) || low == high) return;
   (void)consider(s, high, to - from);
-  if (s->found && s->best.must_wait) consider_parts(s, from, to);
+  if (s->found ? s->best.must_wait : s->wait == VMP_WAIT_NEVER) consider_parts(s, from, to);
 }
 
 bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place) {

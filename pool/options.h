@@ -95,7 +95,8 @@ typedef vmp_sizes vmp_value_sizes;
   X(wait, micros, U64, wait_us, "1s", NULL, ZERO, "longest host wait before out of memory")                            \
   X(destroy_releases, flag, INT, destroy_releases, "0", NULL, ZERO, "destroy frees live blocks itself")                \
   X(peers, devices, ORDINALS, peers, "", NULL, ZERO, "devices that may use the pool's memory")                   \
-  X(classes, sizes, SIZES, class_bytes, "", NULL, ZERO, "fixed block sizes beside slab's own")
+  X(classes, sizes, SIZES, class_bytes, "", NULL, ZERO, "fixed block sizes beside slab's own")                         \
+  X(wait_limit, share, REAL, wait_limit, "0.2", NULL, ZERO, "idle share of mapped above which streams wait")
 
 typedef enum vmp_option {
 #define X(key, ...) VMP_OPTION_##key,

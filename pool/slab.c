@@ -107,8 +107,10 @@ static bool choose_waiting(const vmp_slab *slab, const vmp_slab_class *class, vm
   return true;
 }
 
-// Where no object is ready: one of a new span, else one that needs a wait. MAY UNLOCK.
+// Where no object is ready: one of a new span, else one that needs a wait (the other way round where waits don't
+// matter). MAY UNLOCK.
 static vmp_status choose_otherwise(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, choice *out) {
+  if (request->wait == VMP_WAIT_ANY && choose_waiting(slab, class, request->stream, out)) return VMP_OK;
   vmp_status status = vmp_span_take(slab, class, request, &out->span, &out->after);
   if (status == VMP_OK) {
     out->bits = out->span->groups[VMP_GROUP_CLEAN].bits;
@@ -116,6 +118,7 @@ static vmp_status choose_otherwise(vmp_slab *slab, vmp_slab_class *class, const 
   }
   // The lock may have been let go of meanwhile: look again.
   if (choose_ready(slab, class, request->stream, out)) return VMP_OK;
+  if (request->wait == VMP_WAIT_NEVER) return status;
   return choose_waiting(slab, class, request->stream, out) ? VMP_OK : status;
 }
 

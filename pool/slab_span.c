@@ -116,7 +116,8 @@ vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_reques
   vmp_request span_request = {.bytes = class->span.bytes,
                               .alignment = class->span.alignment,
                               .stream = request->stream,
-                              .effort = request->effort};
+                              .effort = request->effort,
+                              .wait = request->wait};
   vmp_placed placed;
   vmp_status status = slab->supply.take(slab->supply.self, &span_request, span, &placed);
   // Others may have changed everything meanwhile, but not this record: it was in no list.

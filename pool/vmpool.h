@@ -134,6 +134,10 @@ typedef struct vmp_pool_options {
                                 // as if there were none. Freed blocks wait in a queue of their size (an eighth of
                                 // those in use), or go back to mid
   size_t num_class_bytes;
+
+  double wait_limit;  // several streams: share of mapped (0..1) that lies idle, be it parked or not, above which a stream
+                      // waits (on the GPU) for memory that others have freed rather than that new memory is made;
+                      // default 0.2. Above park_limit no place is preferred for needing no wait: least memory, most waits
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)
@@ -146,7 +150,8 @@ typedef enum vmp_strategy {
 
 typedef enum vmp_cross_stream {
   VMP_CROSS_STREAM_DEFAULT = 0,   // wait
-  VMP_CROSS_STREAM_WAIT = 1,      // memory that needs no wait first; else the stream waits (on the GPU) for the other
+  VMP_CROSS_STREAM_WAIT = 1,      // memory that needs no wait first, then new memory (wait_limit); else the stream waits
+                                  // (on the GPU) for the other
   VMP_CROSS_STREAM_COMPLETE = 2,  // another stream's memory only when its work has finished
 } vmp_cross_stream;
 

@@ -285,13 +285,14 @@ void vmp_backing_set_limits(vmp_backing *b, uint64_t hard_limit_bytes, uint64_t 
 
 void vmp_backing_set_may_create(vmp_backing *b, bool may_create) { b->options.may_create = may_create; }
 
+void vmp_backing_prefer_parked(vmp_backing *b, bool prefer) { b->prefer_parked = prefer; }
+
 uint64_t vmp_backing_pending_bytes(const vmp_backing *b) {
   uint64_t bytes = 0;
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
       const chunk *c = backing_chunk(b, id);
-      if (!vmp_clock_known_complete(b->options.clock, chunk_users(c)))
-        bytes += chunk_bytes(&b->chunks, c);
+      if (!vmp_clock_known_complete(b->options.clock, chunk_users(c))) bytes += chunk_bytes(&b->chunks, c);
     }
   }
   return bytes;

@@ -147,6 +147,9 @@ vmp_status vmp_backing_gather(vmp_backing *backing, uint64_t offset, uint64_t by
 // vmp_backing_set_limits: lowering the hard limit does not free anything by itself (trim does).
 void vmp_backing_set_limits(vmp_backing *backing, uint64_t hard_limit_bytes, uint64_t soft_limit_bytes);
 void vmp_backing_set_may_create(vmp_backing *backing, bool may_create);
+// vmp_backing_prefer_parked: claims take parked memory before they make new memory, as beyond park_limit, until it is
+// called with false.
+void vmp_backing_prefer_parked(vmp_backing *backing, bool prefer);
 
 // ---- for those who registered the memory elsewhere (NCCL, RDMA) ----
 

@@ -76,6 +76,7 @@ struct vmp_backing {
   change changes[CHANGE_LOG];
   uint64_t takes, takes_resized, slots_retired, leaf_bytes;
   uint64_t generation;  // the last one given to a mapping
+  bool prefer_parked;
   vmp_remap_callbacks callbacks[VMP_MAX_REMAP_CALLBACKS];
   size_t num_callbacks;
 };

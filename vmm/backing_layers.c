@@ -216,6 +216,7 @@ static uint64_t device_room(vmp_backing *b) {
 
 static plan_rules first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort) {
   plan_rules rules = {.stream = stream, .effort = effort, .wait_allowed = !b->options.complete_only};
+  if (effort == VMP_EFFORT_READY) rules.wait_allowed = false;
   if (effort == VMP_EFFORT_TAKE) {
     rules.wait_allowed = backing_may_move_pending(b);
     return rules;
@@ -231,7 +232,8 @@ static plan_rules first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effor
   rules.soft_bytes = min_u64(rules.create_bytes, chunk_room(&b->chunks, b->chunks.soft_limit_bytes));
   double parked_share =
       b->chunks.mapped_bytes == 0 ? 0 : (double)b->chunks.parked_bytes / (double)b->chunks.mapped_bytes;
-  if (parked_share > b->options.park_limit) rules.soft_bytes = 0;
+  if (parked_share > b->options.park_limit || b->prefer_parked) rules.soft_bytes = 0;
+  if (effort == VMP_EFFORT_READY) rules.create_bytes = rules.soft_bytes;
   rules.max_order = order_for_room(b, rules.soft_bytes > 0 ? rules.soft_bytes : rules.create_bytes);
   rules.growth_slots = growth_for_room(b, rules.soft_bytes);
   return rules;

@@ -41,8 +41,10 @@ typedef enum vmp_run_state {
 typedef enum vmp_effort {
   VMP_EFFORT_MAPPED = 0,  // only what is mapped already: no driver call
   VMP_EFFORT_TAKE = 1,    // spare and parked chunks, complete ones first, none created; for gathering (backing.h)
-  VMP_EFFORT_NORMAL = 2,  // spare chunks, new chunks, parked chunks that fit
-  VMP_EFFORT_RESIZE = 3,  // also: give parked chunks of other sizes back to the device and create smaller ones
+  VMP_EFFORT_READY = 2,   // spare chunks, new ones under the soft limit and park_limit, beyond these parked ones that
+                         // the stream may use at once: nothing that it would have to wait for
+  VMP_EFFORT_NORMAL = 3,  // also: parked chunks behind a wait of the stream, and new ones up to the hard limit
+  VMP_EFFORT_RESIZE = 4,  // also: give parked chunks of other sizes back to the device and create smaller ones
 } vmp_effort;
 
 typedef struct vmp_backing_ops {
@@ -84,12 +86,20 @@ typedef struct vmp_backing_ops {
   vmp_fence (*others)(void *self, vmp_fence fence, vmp_stream_index stream);
 } vmp_backing_ops;
 
+// vmp_wait: what a layer does about free places under unfinished work that the stream is not ordered behind.
+typedef enum vmp_wait {
+  VMP_WAIT_LAST = 0,   // they come after those that the stream may use at once
+  VMP_WAIT_NEVER = 1,  // they are no places; VMP_ERROR_BUSY where there is no other
+  VMP_WAIT_ANY = 2,    // they are as good as others: for the least memory
+} vmp_wait;
+
 // vmp_request: one allocation on its way down the layers.
 typedef struct vmp_request {
   uint64_t bytes;      // already rounded to the layer's step
   uint64_t alignment;  // a power of two, at most VMP_OFFSET_CONGRUENCE
   vmp_stream_index stream;
   vmp_effort effort;
+  vmp_wait wait;
 } vmp_request;
 
 // vmp_placed: what came of it.

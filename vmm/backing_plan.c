@@ -197,13 +197,13 @@ static bool next_source(const vmp_backing *b, const plan *p, const plan_rules *r
   if (id == 0 && source != PIECE_CREATE) {
     source = PIECE_TAKE;
     id = pick_parked(b, fit, rules, false);
-    if (id == 0 && hard) source = PIECE_CREATE;
-    if (id == 0 && source == PIECE_TAKE && rules->wait_allowed) id = pick_parked(b, fit, rules, true);
-    if (id == 0 && source == PIECE_TAKE) id = pick_parked_larger(b, fit, room, rules);
-    if (id == 0 && source == PIECE_TAKE) {
+    if (id == 0 && rules->wait_allowed) id = pick_parked(b, fit, rules, true);
+    if (id == 0) id = pick_parked_larger(b, fit, room, rules);
+    if (id == 0) {
       source = PIECE_SPARE;
       id = pick_spare_larger(b, fit, room);
     }
+    if (id == 0 && hard) source = PIECE_CREATE;
   }
   if (source != PIECE_CREATE && id == 0) return false;
   *out_source = source;
@@ -265,9 +265,22 @@ void backing_room_around(const vmp_backing *b, hole *h, bool at_start, bool at_e
   }
 }
 
+// idle_bytes: spare and parked memory; with effort READY without what the stream would have to wait for.
+static uint64_t idle_bytes(const vmp_backing *b, const plan_rules *rules) {
+  if (rules->effort != VMP_EFFORT_READY) return b->chunks.parked_bytes + b->chunks.spare_bytes;
+  uint64_t bytes = b->chunks.spare_bytes;
+  for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
+    for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
+      const chunk *c = backing_chunk(b, id);
+      if (!needs_wait(b, c, rules)) bytes += chunk_bytes(&b->chunks, c);
+    }
+  }
+  return bytes;
+}
+
 // why_not says why `needed_bytes` could not be planned: they exist but don't fit here, a limit, or the device.
 static vmp_status why_not(const vmp_backing *b, uint64_t needed_bytes, const plan_rules *rules) {
-  uint64_t idle = b->chunks.parked_bytes + b->chunks.spare_bytes;
+  uint64_t idle = idle_bytes(b, rules);
   uint64_t room = chunk_room(&b->chunks, b->chunks.hard_limit_bytes);
   if (idle >= needed_bytes || idle + rules->create_bytes >= needed_bytes) {
     return vmp_fail(VMP_ERROR_FRAGMENTED,

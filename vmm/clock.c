@@ -210,6 +210,12 @@ void vmp_clock_walk_streams(vmp_clock *clock, vmp_clock_stream_fn fn, void *cont
   (void)pthread_mutex_unlock(&clock->mutex);
 }
 
+uint64_t vmp_clock_progress(const vmp_clock *clock) {
+  uint64_t sum = 0;
+  for (uint32_t lane = 0; lane < CLOCK_LANES; lane++) sum += atomic_load(&clock->lanes[lane].completed);
+  return sum;
+}
+
 void vmp_clock_get_stats(const vmp_clock *clock, vmp_clock_stats *out) {
   memset(out, 0, sizeof *out);
   out->sequence = atomic_load(&clock->sequence);

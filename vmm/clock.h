@@ -62,6 +62,8 @@ vmp_fence vmp_clock_others(const vmp_clock *clock, vmp_fence fence, vmp_stream_i
 // vmp_clock_poll records the events that `fence` lacks and queries what is outstanding: afterwards
 // known_complete is up to date for it. Never waits. A driver failure other than not-ready is returned.
 vmp_status vmp_clock_poll(vmp_clock *clock, vmp_fence fence);
+// vmp_clock_progress grows when a poll or a wait has learnt that a stream has come further. Cheap.
+uint64_t vmp_clock_progress(const vmp_clock *clock);
 // vmp_clock_order makes `stream` wait on the GPU for everything in `fence` that it is not ordered behind yet.
 // The host does not wait. On failure the stream may have been ordered behind a part, which is harmless.
 vmp_status vmp_clock_order(vmp_clock *clock, vmp_cu_stream stream, vmp_fence fence);

@@ -32,7 +32,7 @@ AT(vmp_driver_calls, event_query, 64);
 AT(vmp_driver_calls, stream_wait, 72);
 AT(vmp_driver_calls, synchronize, 80);
 
-SIZE(vmp_pool_options, 216);
+SIZE(vmp_pool_options, 224);
 AT(vmp_pool_options, struct_size, 0);
 AT(vmp_pool_options, driver, 8);
 AT(vmp_pool_options, device, 16);
@@ -61,6 +61,7 @@ AT(vmp_pool_options, peers, 184);
 AT(vmp_pool_options, num_peers, 192);
 AT(vmp_pool_options, class_bytes, 200);
 AT(vmp_pool_options, num_class_bytes, 208);
+AT(vmp_pool_options, wait_limit, 216);
 
 SIZE(vmp_block_info, 64);
 AT(vmp_block_info, struct_size, 0);

@@ -449,6 +449,8 @@ VTEST(Report, HasExactlyTheAgreedKeys) {
                                      "bad_touches",
                                      "stream_waits",
                                      "host_waits",
+                                     "takes",
+                                     "takes_resized",
                                      "unfinished_wait_share",
                                      "peak_requested_bytes",
                                      "peak_live_bytes",

@@ -141,6 +141,37 @@ VTEST_F(BuddyFence, AnotherStreamWaitsOnlyWhereItMust, rig) {
   VEXPECT_UINT_EQ(second.fence.streams, 2);
 }
 
+VTEST_F(BuddyFence, ARequestMayRuleWaitsOut, rig) {
+  (void)take(f, 512 * MIB, 1);
+  uint64_t a = take(f, 256 * MIB, 1);
+  give(f, a, 1, 5);
+  vmp_request request = request_of(256 * MIB, 2);
+  request.wait = VMP_WAIT_NEVER;
+  vmp_placed placed;
+  request.effort = VMP_EFFORT_MAPPED;
+  VEXPECT_STATUS(vmp_buddy_alloc(f->buddy, &request, &placed), VMP_ERROR_BUSY);
+  request.effort = VMP_EFFORT_READY;
+  VASSERT_OK(vmp_buddy_alloc(f->buddy, &request, &placed));
+  VEXPECT_UINT_EQ(placed.offset, 768 * MIB);
+  VEXPECT_STATUS(vmp_buddy_alloc(f->buddy, &request, &placed), VMP_ERROR_BUSY);
+  request.stream = 1;
+  VASSERT_OK(vmp_buddy_alloc(f->buddy, &request, &placed));
+  VEXPECT_UINT_EQ(placed.offset, a);
+}
+
+// The mapped place comes first, though it is waited for.
+VTEST_F(BuddyFence, ARequestMayNotMindWaits, rig) {
+  (void)take(f, 512 * MIB, 1);
+  uint64_t a = take(f, 256 * MIB, 1);
+  give(f, a, 1, 5);
+  vmp_request request = request_of(256 * MIB, 2);
+  request.wait = VMP_WAIT_ANY;
+  vmp_placed placed;
+  VASSERT_OK(vmp_buddy_alloc(f->buddy, &request, &placed));
+  VEXPECT_UINT_EQ(placed.offset, a);
+  VEXPECT_UINT_EQ(placed.after.streams, 2);
+}
+
 VTEST_F(BuddyFence, CompleteMemoryNeedsNoWait, rig) {
   give(f, take(f, 512 * MIB, 1), 1, 5);
   (void)take(f, 512 * MIB, 1);

@@ -46,6 +46,58 @@ VTEST_F(MidFence, NoWaitBeforeBestFit, rig) {
   VEXPECT_TRUE(vmp_fence_is_none(placed.after));
 }
 
+// What a request may say of waits: that there must be none, or that they don't matter.
+VTEST_F(MidFence, ARequestMayRuleWaitsOut, rig) {
+  uint64_t a = take(f, 4 * MIB), w1 = take(f, MIB), b = take(f, 8 * MIB), w2 = take(f, MIB);
+  (void)w1, (void)w2;
+  give_on(f, a, 1, 5);
+  give_on(f, b, 2, 6);
+  vmp_request request = request_of(4 * MIB, 3);
+  request.wait = VMP_WAIT_NEVER;
+  request.effort = VMP_EFFORT_MAPPED;
+  vmp_placed placed;
+  VEXPECT_STATUS(vmp_mid_alloc(f->mid, &request, NULL, &placed), VMP_ERROR_BUSY);
+  VEXPECT_UINT_EQ(stats_of(f).blocks, 2);
+  request.effort = VMP_EFFORT_READY;
+  VASSERT_OK(vmp_mid_alloc(f->mid, &request, NULL, &placed));  // new memory, at other addresses
+  VEXPECT_TRUE(placed.offset != a && placed.offset != b);
+  VEXPECT_TRUE(vmp_fence_is_none(placed.after));
+  request.stream = 2;
+  request.effort = VMP_EFFORT_MAPPED;
+  VASSERT_OK(vmp_mid_alloc(f->mid, &request, NULL, &placed));  // what it has freed itself
+  VEXPECT_UINT_EQ(placed.offset, b);
+}
+
+VTEST_F(MidFence, AReadyPartInTheMiddleIsFound, rig) {
+  uint64_t blocks[3];
+  for (int i = 0; i < 3; i++) blocks[i] = take(f, 4 * MIB);
+  (void)take(f, 512);
+  give_on(f, blocks[0], 1, 1);
+  give_on(f, blocks[1], 2, 2);
+  give_on(f, blocks[2], 1, 3);
+  vmp_request request = request_of(4 * MIB, 2);
+  request.wait = VMP_WAIT_NEVER;
+  request.effort = VMP_EFFORT_MAPPED;
+  vmp_placed placed;
+  VASSERT_OK(vmp_mid_alloc(f->mid, &request, NULL, &placed));
+  VEXPECT_UINT_EQ(placed.offset, blocks[1]);
+  VEXPECT_STATUS(vmp_mid_alloc(f->mid, &request, NULL, &placed), VMP_ERROR_BUSY);
+}
+
+VTEST_F(MidFence, ARequestMayNotMindWaits, rig) {
+  uint64_t a = take(f, 4 * MIB), w1 = take(f, MIB), b = take(f, 8 * MIB), w2 = take(f, MIB);
+  (void)w1, (void)w2;
+  give_on(f, a, 1, 5);
+  give_on(f, b, 2, 6);
+  vmp_request request = request_of(4 * MIB, 2);
+  request.wait = VMP_WAIT_ANY;
+  vmp_placed placed;
+  VASSERT_OK(vmp_mid_alloc(f->mid, &request, NULL, &placed));
+  VEXPECT_UINT_EQ(placed.offset, a);  // the best fit
+  VEXPECT_UINT_EQ(placed.after.streams, 2);
+  VEXPECT_UINT_EQ(placed.after.sequence, 5);
+}
+
 // Neighbours freed by two streams: one extent and one run, but two parts. Each stream finds its own without a wait,
 // also where its part is neither at the low nor at the high end.
 VTEST_F(MidFence, UnlikeNeighboursStaySeparate, rig) {

@@ -74,6 +74,31 @@ VTEST_F(SlabStreams, TheEffortIsTheSpans, slab_rig) {
   expect_fence(placed.after, 1, 5);
 }
 
+// What a request says of waits holds for the span as well as for the objects.
+VTEST_F(SlabStreams, ARequestMayRuleWaitsOutOrNotMindThem, slab_rig) {
+  uint64_t offsets[8];
+  rig_alloc_many(f, SIZE, offsets, 8);
+  rig_free(f, offsets[3], fence_of(0, 5));
+  vmp_request request = {
+      .bytes = SIZE, .alignment = 512, .stream = 1, .effort = VMP_EFFORT_READY, .wait = VMP_WAIT_NEVER};
+  vmp_placed placed;
+  f->supply.fail_takes = 1;
+  f->supply.fail_status = VMP_ERROR_BUSY;
+  VEXPECT_STATUS(vmp_slab_alloc(f->slab, &request, &placed), VMP_ERROR_BUSY);
+  VEXPECT_INT_EQ(f->supply.last_request.wait, VMP_WAIT_NEVER);
+  VEXPECT_INT_EQ(f->supply.last_request.effort, VMP_EFFORT_READY);
+  uint64_t takes = f->supply.takes;
+  request.wait = VMP_WAIT_ANY;
+  request.effort = VMP_EFFORT_NORMAL;
+  VASSERT_OK(vmp_slab_alloc(f->slab, &request, &placed));
+  VEXPECT_UINT_EQ(placed.offset, offsets[3]);
+  expect_fence(placed.after, 1, 5);
+  VEXPECT_UINT_EQ(f->supply.takes, takes);  // no span was asked for
+  VASSERT_OK(vmp_slab_alloc(f->slab, &request, &placed));
+  VEXPECT_UINT_EQ(f->supply.takes, takes + 1);
+  VEXPECT_INT_EQ(f->supply.last_request.wait, VMP_WAIT_ANY);
+}
+
 VTEST_F(SlabStreams, TheOldestWorkIsWaitedFor, slab_rig) {
   uint64_t offsets[24];
   rig_alloc_many(f, SIZE, offsets, 24);

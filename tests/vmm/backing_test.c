@@ -205,6 +205,64 @@ VTEST_F(Backing, TheHardLimitHoldsAndTheSoftLimitPrefersParkedMemory, rig) {
   rig_release(f, 64 * MIB, 12 * MIB, VMP_FENCE_NONE);
 }
 
+// Effort READY: new memory under the limits, beyond them what the stream may use at once, and nothing else.
+VTEST_F(Backing, EffortReadyWaitsForNothing, rig) {
+  vmp_backing_options options = rig_options(SLOT);
+  options.soft_limit_bytes = 8 * MIB;
+  rig_open(f, GIB, GIB, &options);
+  VASSERT_NO_FAILURE();
+  vmp_cu_stream one = rig_stream(f);
+  vmp_stream_index i1 = vmp_clock_stream(f->clock, one), i2 = vmp_clock_stream(f->clock, rig_stream(f));
+  VASSERT_OK(rig_claim(f, 0, 4 * MIB, i1, NULL));
+  VASSERT_INT_EQ(vmp_host_touch(f->driver, 0, one, vmp_backing_address(f->backing, f->base), 4 * MIB, true), 0);
+  rig_release(f, 0, 4 * MIB, vmp_clock_fence(f->clock, i1));
+  uint64_t at = f->base + 32 * MIB;
+  vmp_fence fence = VMP_FENCE_NONE;
+  VASSERT_OK(f->ops.claim(f->ops.self, at, 4 * MIB, i2, VMP_EFFORT_READY, &fence));
+  VEXPECT_UINT_EQ(rig_stats(f).takes, 0);
+  VEXPECT_STATUS(f->ops.claim(f->ops.self, at + 4 * MIB, 2 * MIB, i2, VMP_EFFORT_READY, &fence),
+                 VMP_ERROR_OUT_OF_MEMORY);
+  VASSERT_OK(f->ops.claim(f->ops.self, at + 4 * MIB, 2 * MIB, i1, VMP_EFFORT_READY, &fence));  // its own
+  VEXPECT_UINT_EQ(rig_stats(f).takes, 1);
+  VASSERT_OK(vmp_clock_wait(f->clock, vmp_backing_pending(f->backing), UINT64_MAX));
+  VASSERT_OK(f->ops.claim(f->ops.self, at + 6 * MIB, 2 * MIB, i2, VMP_EFFORT_READY, &fence));  // complete
+  VEXPECT_TRUE(vmp_fence_is_none(fence));
+  VEXPECT_UINT_EQ(rig_stats(f).takes, 2);
+  VEXPECT_UINT_EQ(rig_stats(f).mapped_bytes, 8 * MIB);
+  rig_check(f);
+  rig_release(f, 32 * MIB, 4 * MIB, VMP_FENCE_NONE);
+  rig_release(f, 36 * MIB, 2 * MIB, VMP_FENCE_NONE);
+  rig_release(f, 38 * MIB, 2 * MIB, VMP_FENCE_NONE);
+}
+
+// Beyond the soft limit parked memory behind a wait comes before new memory; so it does when the pool prefers it.
+VTEST_F(Backing, ParkedMemoryBehindAWaitComesBeforeGrowthBeyondALimit, rig) {
+  for (int preferred = 0; preferred < 2; preferred++) {
+    vmp_backing_options options = rig_options(SLOT);
+    if (preferred == 0) options.soft_limit_bytes = 4 * MIB;
+    rig_open(f, GIB, GIB, &options);
+    VASSERT_NO_FAILURE();
+    vmp_cu_stream one = rig_stream(f);
+    vmp_stream_index i1 = vmp_clock_stream(f->clock, one), i2 = vmp_clock_stream(f->clock, rig_stream(f));
+    VASSERT_OK(rig_claim(f, 0, 4 * MIB, i1, NULL));
+    VASSERT_INT_EQ(vmp_host_touch(f->driver, 0, one, vmp_backing_address(f->backing, f->base), 4 * MIB, true), 0);
+    rig_release(f, 0, 4 * MIB, vmp_clock_fence(f->clock, i1));
+    vmp_backing_prefer_parked(f->backing, preferred == 1);
+    vmp_fence fence = VMP_FENCE_NONE;
+    VASSERT_OK(rig_claim(f, 32 * MIB, 6 * MIB, i2, &fence));
+    VEXPECT_UINT_EQ(fence.streams, UINT64_C(1) << i1);
+    VEXPECT_UINT_EQ(rig_stats(f).takes, 2);
+    VEXPECT_UINT_EQ(rig_stats(f).mapped_bytes, 6 * MIB);
+    vmp_backing_prefer_parked(f->backing, false);
+    VEXPECT_OK(vmp_clock_order(f->clock, one, fence));
+    rig_release(f, 32 * MIB, 6 * MIB, VMP_FENCE_NONE);
+    VEXPECT_OK(vmp_clock_wait(f->clock, vmp_backing_pending(f->backing), UINT64_MAX));
+    rig_check(f);
+    rig_close(f);
+    *f = (rig){0};
+  }
+}
+
 VTEST_F(Backing, ParkedMemoryComesFromTheSmallestFreeRangeFirst, rig) {
   vmp_backing_options options = rig_options(SLOT);
   rig_open(f, 20 * MIB, GIB, &options);

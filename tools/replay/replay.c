@@ -155,6 +155,8 @@ static void fill_result(const player *p, uint64_t ops, const trace *t, const rep
   r->unmatched_frees = t->unmatched_frees * repeat_of(options);
   r->stream_waits = c->stats.stream_waits;
   r->host_waits = c->stats.host_waits;
+  r->takes = c->stats.takes;
+  r->takes_resized = c->stats.takes_resized;
   r->unfinished_wait_share = c->allocs > 0 ? (double)c->stats.unfinished_wait_allocs / (double)c->allocs : 0;
   r->peak_requested_bytes = c->peak_requested_bytes;
   r->peak_live_bytes = c->stats.peak_live;

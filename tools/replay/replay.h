@@ -56,6 +56,7 @@ typedef struct replay_result {
   uint64_t frees;   // performed; a failed allocation's free is skipped
   uint64_t failed_allocs, unmatched_frees, bad_touches;
   uint64_t stream_waits, host_waits;
+  uint64_t takes, takes_resized;  // parked chunks that went to other addresses; ... that were exchanged for other sizes
   double unfinished_wait_share;  // of allocs, those that had to wait for unfinished work of another stream
   uint64_t peak_requested_bytes, peak_live_bytes, peak_mapped_bytes;
   uint64_t end_live_bytes, end_mapped_bytes, end_live_blocks;  // after all work, before the rest is freed

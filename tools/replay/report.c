@@ -59,6 +59,8 @@ static json_t *document(const char *trace_name, const replay_result *r) {
   json_put_count(o, "bad_touches", r->bad_touches);
   json_put_count(o, "stream_waits", r->stream_waits);
   json_put_count(o, "host_waits", r->host_waits);
+  json_put_count(o, "takes", r->takes);
+  json_put_count(o, "takes_resized", r->takes_resized);
   json_put_real(o, "unfinished_wait_share", r->unfinished_wait_share, 1e6);
   json_put_count(o, "peak_requested_bytes", r->peak_requested_bytes);
   json_put_count(o, "peak_live_bytes", r->peak_live_bytes);
