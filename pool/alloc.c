@@ -1,7 +1,9 @@
 // alloc.c: the public calls on blocks: allocate, free, record a use, ask about a block. See vmpool.h and pool.h.
 //
-//     vmp_alloc   check -> plan (route.c) -> lock -> promise -> take (ladder.c) -> order the stream -> settle
-//     vmp_free    lock -> look up -> fence -> layer                       (allocates nothing, calls no driver)
+//     vmp_alloc   this thread's cache (thread_cache.h); where that misses:
+//                 check -> plan (route.c) -> lock -> promise -> take (ladder.c) -> order the stream -> settle
+//     vmp_free    this thread's cache; where that misses:
+//                 lock -> look up -> fence -> layer                       (allocates nothing, calls no driver)
 //
 // A block is entered in `blocks` only once the caller's stream is ordered behind the old work: an order that fails
 // gives the block back with its old fence, and nothing else has changed.
@@ -9,6 +11,7 @@
 #include <stdio.h>
 
 #include "pool/pool.h"
+#include "pool/thread_cache.h"
 
 // Larger sizes are no sizes: no address space holds them. They are refused without being counted.
 #define MAX_BYTES (UINT64_C(1) << 47)
@@ -32,7 +35,8 @@ vmp_status vmp_alloc_check(const vmp_pool *pool, void **out_ptr, size_t alignmen
 }
 
 // settle enters a placed block in the books.
-static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *placed) {
+static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *placed, vmp_stream stream) {
+  vmp_cache_fold_own(pool, stream);  // else the peaks would miss what this thread has in use
   uint64_t word = vmp_block_word(plan->layer, placed->bytes - plan->requested_bytes);
   if (!vmp_label_is_none(plan->label)) {
     word |= VMP_BLOCK_HAS_LABEL;
@@ -47,7 +51,8 @@ static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *place
   uint64_t live = vmp_pool_live_bytes(pool);
   if (live > pool->peak_live_bytes) pool->peak_live_bytes = live;
   if (live > pool->step_live_bytes) pool->step_live_bytes = live;
-  if (pool->requested_bytes > pool->peak_requested_bytes) pool->peak_requested_bytes = pool->requested_bytes;
+  uint64_t requested = vmp_pool_requested_bytes(pool);
+  if (requested > pool->peak_requested_bytes) pool->peak_requested_bytes = requested;
 }
 
 // promise makes room in the books for one more block; withdraw takes it back.
@@ -85,7 +90,7 @@ static vmp_status hand_out(vmp_pool *pool, const vmp_plan *plan, const vmp_place
     vmp_guard_lock(&pool->guard);
   }
   if (status == VMP_OK) {
-    settle(pool, plan, placed);
+    settle(pool, plan, placed, stream);
     if (unfinished) pool->unfinished_wait_allocs++;
     return VMP_OK;
   }
@@ -110,6 +115,7 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
   uint64_t address = 0;
   if (status == VMP_OK) {
     address = vmp_backing_address(pool->backing, placed.offset);
+    if (plan->layer == VMP_LAYER_SLAB) vmp_cache_refill(pool, plan->requested_bytes, stream, plan->request.stream);
   } else {
     pool->failed_allocs++;
   }
@@ -142,6 +148,10 @@ vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_
 }
 
 vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
+  if (pool != NULL && out_ptr != NULL) {
+    if (vmp_cache_alloc(pool, out_ptr, bytes, stream)) return VMP_OK;
+    if (pool->strong_caches && vmp_cache_alloc_strong(pool, out_ptr, bytes, stream)) return VMP_OK;
+  }
   return vmp_alloc_aligned(pool, out_ptr, bytes, VMP_STEP_BYTES, stream);
 }
 
@@ -206,15 +216,23 @@ static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index)
   return VMP_OK;
 }
 
-vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
+// free_missed frees a block that no thread cache took.
+static vmp_status free_missed(vmp_pool *pool, void *ptr, vmp_stream stream) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   if (ptr == NULL) return VMP_OK;
+  if (vmp_cache_free_strong(pool, ptr, stream)) return VMP_OK;
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
   vmp_status status = free_locked(pool, ptr, index);
+  if (status == VMP_OK) vmp_cache_make_room(pool, (uintptr_t)ptr, stream, index);
   vmp_guard_unlock(&pool->guard);
   return status;
+}
+
+vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
+  if (pool != NULL && vmp_cache_free(pool, ptr, stream)) return VMP_OK;
+  return free_missed(pool, ptr, stream);
 }
 
 // ---- record_use, query ----
@@ -254,6 +272,9 @@ vmp_status vmp_record_use(vmp_pool *pool, void *ptr, vmp_stream stream) {
 vmp_status vmp_stream_retired(vmp_pool *pool, vmp_stream stream) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  vmp_guard_lock(&pool->guard);
+  vmp_caches_retire(pool, stream);
+  vmp_guard_unlock(&pool->guard);
   return vmp_clock_retire_stream(pool->clock, stream);
 }
 

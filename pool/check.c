@@ -99,7 +99,8 @@ static void check_layers(vmp_pool *pool, vmp_report *report) {
   vmp_buddy_get_stats(pool->buddy, &buddy);
   if (pool->placing > 0) return;
   const uint64_t *live = pool->live_bytes, *unsettled = pool->unsettled_bytes;
-  expect(report, "slab's used bytes", used.slab_bytes, live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB]);
+  expect(report, "slab's used bytes", used.slab_bytes,
+         live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB] + vmp_caches_bytes(pool));
   expect(report, "mid's used bytes without spans", used.mid_bytes, live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID]);
   expect(report, "buddy's used bytes", buddy.block_bytes, live[VMP_LAYER_BUDDY] + unsettled[VMP_LAYER_BUDDY]);
   expect(report, "buddy's bytes in pieces", buddy.piece_bytes, piece_bytes);
@@ -115,6 +116,9 @@ static void check_limits(vmp_pool *pool, vmp_report *report) {
 
 size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   size_t before = report->faults;
+  vmp_caches_fold(pool);
+  vmp_caches_stop(pool);
+  (void)vmp_caches_check(pool, report);
   (void)vmp_backing_check(pool->backing, report);
   (void)vmp_buddy_check(pool->buddy, report);
   (void)vmp_mid_check(pool->mid, report);
@@ -126,6 +130,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   check_books(pool, report);
   check_layers(pool, report);
   check_limits(pool, report);
+  vmp_caches_go(pool);
   return report->faults - before;
 }
 

@@ -3,6 +3,7 @@
 //     ready    mapped memory that the stream may use at once; among several streams the clock is asked what has
 //              finished; then spare chunks and new ones under the limits             (backing's claim: MAPPED, READY)
 //     NORMAL   memory behind a wait of the stream; spare chunks, new chunks, parked chunks that fit
+//     caches   what this thread keeps goes back to slab; then what all threads keep
 //     empties  slab's empty spans go back to mid
 //     poll     memory whose work has finished meanwhile; addresses of retired slots
 //     RESIZE   parked chunks of other sizes are given back and smaller ones made          (backing's claim)
@@ -219,6 +220,11 @@ vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_place
   ladder l = {.pool = pool, .plan = plan};
   vmp_status status = first_try(&l, out_placed);
   if (status == VMP_OK || !ladder_helps(status)) return status;
+  if (vmp_caches_empty_own(pool)) {
+    status = try_place(&l, VMP_EFFORT_NORMAL, false, out_placed);
+    if (status == VMP_OK || !ladder_helps(status)) return status;
+  }
+  vmp_caches_empty(pool);
   l.deadline_us = now_us();
   if (!vmp_add(l.deadline_us, pool->config.wait, &l.deadline_us)) l.deadline_us = UINT64_MAX;
   bool last_round = false;

@@ -11,6 +11,7 @@ uint64_t vmp_limits_held(const vmp_pool *pool) {
 
 // trim_locked gives back what can be given back. MAY UNLOCK.
 static vmp_status trim_locked(vmp_pool *pool, uint64_t keep_bytes, vmp_backing_trim_report *report) {
+  vmp_caches_empty(pool);
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
   vmp_domains_trim(pool);
   (void)vmp_backing_poll(pool->backing);
@@ -36,18 +37,25 @@ vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *o
   return status;
 }
 
+// set_over_limit: while a pool is over its limit, every free has to see whether something can be given back.
+static void set_over_limit(vmp_pool *pool, bool over) {
+  if (over == pool->over_limit) return;
+  pool->over_limit = over;
+  vmp_pool_bypass_caches(pool, over ? 1 : -1);
+}
+
 void vmp_limits_shrink(vmp_pool *pool) {
   if (vmp_limits_held(pool) > pool->config.hard_limit) {
     vmp_backing_trim_report report;
     (void)trim_locked(pool, pool->config.hard_limit, &report);
   }
-  pool->over_limit = vmp_limits_held(pool) > pool->config.hard_limit;
+  set_over_limit(pool, vmp_limits_held(pool) > pool->config.hard_limit);
 }
 
 static vmp_status set_hard_limit(vmp_pool *pool, uint64_t bytes) {
   pool->config.hard_limit = bytes;
   vmp_backing_set_limits(pool->backing, bytes, pool->config.soft_limit);
-  pool->over_limit = true;  // until shrink finds that it isn't
+  set_over_limit(pool, true);  // until shrink finds that it isn't
   vmp_limits_shrink(pool);
   return pool->over_limit ? VMP_PENDING : VMP_OK;
 }

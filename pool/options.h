@@ -63,13 +63,13 @@ typedef vmp_sizes vmp_value_sizes;
 //             num_field)
 //   default   as text; "" where the device decides (vmp_config_resolve), or for an empty text
 //   zero      ZERO: an explicit zero has a meaning. NONZERO: it is an error
-#define VMP_DRIVER_OPTIONS(X)                                                                                          \
-  X(driver, choice, INT, kind, "cuda", driver_choices, NONZERO, "which driver the library opens")                      \
-  X(cuda_library, text, TEXT, cuda_library, "", NULL, NONZERO, "file of the CUDA driver")                              \
-  X(host_device, limit, U64, host_device_bytes, "80GiB", NULL, NONZERO, "host driver: memory of its device")           \
-  X(host_num_devices, ordinal, INT, host_num_devices, "1", NULL, NONZERO, "host driver: number of devices")            \
-  X(host_granule, bytes, U64, host_granule_bytes, "2MiB", NULL, NONZERO, "host driver: allocation granularity")        \
-  X(host_exposed, flag, INT, host_exposed, "0", NULL, ZERO, "host driver: the CPU can read through mappings")          \
+#define VMP_DRIVER_OPTIONS(X)                                                                                   \
+  X(driver, choice, INT, kind, "cuda", driver_choices, NONZERO, "which driver the library opens")               \
+  X(cuda_library, text, TEXT, cuda_library, "", NULL, NONZERO, "file of the CUDA driver")                       \
+  X(host_device, limit, U64, host_device_bytes, "80GiB", NULL, NONZERO, "host driver: memory of its device")    \
+  X(host_num_devices, ordinal, INT, host_num_devices, "1", NULL, NONZERO, "host driver: number of devices")     \
+  X(host_granule, bytes, U64, host_granule_bytes, "2MiB", NULL, NONZERO, "host driver: allocation granularity") \
+  X(host_exposed, flag, INT, host_exposed, "0", NULL, ZERO, "host driver: the CPU can read through mappings")   \
   X(host_cost_file, text, TEXT, host_cost_file, "", NULL, NONZERO, "host driver: file of what calls cost")
 
 #define VMP_POOL_OPTIONS(X)                                                                                            \
@@ -96,7 +96,8 @@ typedef vmp_sizes vmp_value_sizes;
   X(destroy_releases, flag, INT, destroy_releases, "0", NULL, ZERO, "destroy frees live blocks itself")                \
   X(peers, devices, ORDINALS, peers, "", NULL, ZERO, "devices that may use the pool's memory")                   \
   X(classes, sizes, SIZES, class_bytes, "", NULL, ZERO, "fixed block sizes beside slab's own")                         \
-  X(wait_limit, share, REAL, wait_limit, "0.2", NULL, ZERO, "idle share of mapped above which streams wait")
+  X(wait_limit, share, REAL, wait_limit, "0.2", NULL, ZERO, "idle share of mapped above which streams wait")                           \
+  X(thread_cache, limit, U64, thread_cache_bytes, "none", NULL, ZERO, "what threads keep for themselves, all in all")
 
 typedef enum vmp_option {
 #define X(key, ...) VMP_OPTION_##key,
@@ -128,9 +129,10 @@ typedef enum vmp_source {  // where a value came from
 // vmp_config: the value of every option, and its source. Zero it before vmp_config_read.
 typedef struct vmp_config {
 #define X(key, kind, ...) vmp_value_##kind key;
-  VMP_DRIVER_OPTIONS(X) VMP_POOL_OPTIONS(X)
+  VMP_DRIVER_OPTIONS(X)
+  VMP_POOL_OPTIONS(X)
 #undef X
-  vmp_source source[VMP_OPTION_COUNT];
+      vmp_source source[VMP_OPTION_COUNT];
   bool adjusted[VMP_OPTION_COUNT];  // resolve or the pool changed the value to what is possible
 } vmp_config;
 

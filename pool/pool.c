@@ -162,6 +162,7 @@ static vmp_status open_memory(vmp_pool *pool) {
   vmp_status status = vmp_buddy_create(&pool->buddy, &pool->ops);
   if (status == VMP_OK) status = vmp_space_open(pool);
   if (status == VMP_OK) status = open_layers(pool);
+  if (status == VMP_OK) vmp_caches_open(pool);
   if (status == VMP_OK) status = map_initial(pool);
   vmp_guard_unlock(&pool->guard);
   return status;
@@ -203,6 +204,7 @@ static void keep_first(vmp_status *first, vmp_status status) {
 // dispose takes a pool apart, however far it was made; the memory is no longer in use. Returns the first failure.
 static vmp_status dispose(vmp_pool *pool) {
   vmp_status first = VMP_OK;
+  vmp_caches_close(pool);
   vmp_tags_free(&pool->tags);
   vmp_slab_destroy(pool->slab);
   vmp_mid_destroy(pool->mid);
@@ -232,7 +234,7 @@ static vmp_status fail_busy(const vmp_pool *pool) {
                   "%" PRIu64 " live blocks of %" PRIu64 " bytes (%" PRIu64
                   " requested) are left in the pool "
                   "\"%.64s\"; free them first, or create it with destroy_releases",
-                  vmp_pool_num_blocks(pool), vmp_pool_live_bytes(pool), pool->requested_bytes, vmp_pool_name(pool));
+                  vmp_pool_num_blocks(pool), vmp_pool_live_bytes(pool), vmp_pool_requested_bytes(pool), vmp_pool_name(pool));
 }
 
 // last_fence: everything that may still touch the pool's memory.
@@ -277,6 +279,7 @@ vmp_status vmp_pool_destroy(vmp_pool *pool) {
   vmp_guard_lock(&pool->guard);
   vmp_status status = VMP_OK;
   vmp_fence fence = VMP_FENCE_NONE;
+  vmp_caches_empty(pool);
   if (vmp_pool_num_blocks(pool) > 0 && !pool->config.destroy_releases) {
     status = fail_busy(pool);
   } else {

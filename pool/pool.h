@@ -2,7 +2,7 @@
 //
 //     pool.c      create and destroy                     stats.c      statistics
 //     alloc.c     alloc, free, record_use, query         check.c      all invariants
-//     books.c     what is known of live blocks
+//     books.c     what is known of live blocks            thread_cache.c  objects that threads keep
 //     route.c     which layer serves a request           snapshot*.c  the whole state as JSON
 //     ladder.c    what is tried before out of memory     limits.c     trim, set_limit
 //     oom.c       the message when nothing helped        guard.c      lock and fork mark
@@ -43,6 +43,11 @@
 
 #define VMP_STEP_BYTES UINT64_C(512)
 
+// Thread caches (thread_cache.h) serve requests of up to this many steps.
+#define VMP_CACHE_STEPS 128u
+#define VMP_CACHE_NO_CLASS 255u
+struct vmp_cache;
+
 typedef enum vmp_layer { VMP_LAYER_SLAB = 0, VMP_LAYER_MID = 1, VMP_LAYER_BUDDY = 2, VMP_NUM_LAYERS = 3 } vmp_layer;
 
 // vmp_reservation: one piece of address space, with a bit per slot that has ever held a block: it tells a double
@@ -64,6 +69,8 @@ typedef struct vmp_failure {
 } vmp_failure;
 
 struct vmp_pool {
+  uint64_t id;                                     // no other pool of the process has or had it
+  _Atomic uint8_t cache_classes[VMP_CACHE_STEPS];  // by steps: the class whose objects serve a request; NO_CLASS: none
   vmp_driver *driver;
   bool owns_driver;
   vmp_config config;
@@ -88,9 +95,19 @@ struct vmp_pool {
   vmp_reservation unadded;                         // reserved, but buddy had no host memory for it; bytes 0: none
   uint64_t first_arena_offset, first_arena_bytes;  // taken at creation for initial memory; bytes 0: mid has it
 
-  vmp_offset_map blocks;   // live block of mid or buddy -> vmp_block_word (slab's: books.c)
-  vmp_offset_map streams;  // live block -> mask of recorded streams, for the few that have any
+  vmp_offset_map blocks;          // live block of mid or buddy -> vmp_block_word (slab's: books.c)
+  vmp_offset_map streams;         // live block -> mask of recorded streams, for the few that have any
   vmp_tags tags;
+  struct vmp_cache *caches;       // of all threads
+  struct vmp_cache *spare_cache;  // for a thread that only frees; made by one that allocates
+  bool wants_spare_cache;
+  bool strong_caches;             // no membarrier here
+  uint32_t uncached;              // how many features must see every allocation and free: no cache is used then
+  uint32_t cache_stops;           // vmp_caches_stop without vmp_caches_go
+  uint64_t cache_capacity_bytes;  // what all caches may hold
+
+  // Counters: up to date but for what caches have counted since they were folded (vmp_caches_fold); slab's part, the
+  // requested bytes and the number of blocks may be negative for a while. Read them with the functions below.
   uint64_t live_bytes[VMP_NUM_LAYERS], unsettled_bytes[VMP_NUM_LAYERS];
   uint64_t placing;  // threads inside a layer's alloc: the layers may know blocks that nobody counts yet
   uint64_t requested_bytes, peak_live_bytes, peak_requested_bytes;
@@ -130,13 +147,53 @@ vmp_status vmp_pool_fail_forked(const vmp_pool *pool);
 // vmp_pool_slab_options: as the pool's options say.
 vmp_slab_options vmp_pool_slab_options(const vmp_pool *pool);
 
+// Counters that may be negative for a while read as 0 then: a thread has freed what another one, whose count is still
+// in its cache, has allocated.
+static inline uint64_t vmp_not_negative(uint64_t count) { return count >> 63 != 0 ? 0 : count; }
+static inline uint64_t vmp_pool_slab_live_bytes(const vmp_pool *pool) {
+  return vmp_not_negative(pool->live_bytes[VMP_LAYER_SLAB]);
+}
 // vmp_pool_live_bytes: over all layers.
 static inline uint64_t vmp_pool_live_bytes(const vmp_pool *pool) {
-  return pool->live_bytes[VMP_LAYER_SLAB] + pool->live_bytes[VMP_LAYER_MID] + pool->live_bytes[VMP_LAYER_BUDDY];
+  return vmp_pool_slab_live_bytes(pool) + pool->live_bytes[VMP_LAYER_MID] + pool->live_bytes[VMP_LAYER_BUDDY];
+}
+static inline uint64_t vmp_pool_requested_bytes(const vmp_pool *pool) {
+  return vmp_not_negative(pool->requested_bytes);
 }
 
 // vmp_pool_num_blocks: live blocks.
-static inline uint64_t vmp_pool_num_blocks(const vmp_pool *pool) { return pool->allocs - pool->frees; }
+static inline uint64_t vmp_pool_num_blocks(const vmp_pool *pool) {
+  return vmp_not_negative(pool->allocs - pool->frees);
+}
+
+// ---- thread_cache.c; the lock is held everywhere ----
+// vmp_caches_open gives the pool its number; slab is there. vmp_caches_close ends all caches, which are empty; waits
+// for threads that are just ending. Takes the lock itself.
+void vmp_caches_open(vmp_pool *pool);
+void vmp_caches_close(vmp_pool *pool);
+// vmp_caches_stop keeps every thread from using its cache until vmp_caches_go: hits become misses, which wait for the
+// lock. May be nested. Nothing that lets go of the lock may stand between.
+void vmp_caches_stop(vmp_pool *pool);
+void vmp_caches_go(vmp_pool *pool);
+// vmp_caches_fold brings the pool's counters up to date.
+void vmp_caches_fold(vmp_pool *pool);
+// vmp_caches_empty gives all cached objects back to slab, and folds; _empty_own only those of the calling thread, and
+// says whether there were any.
+void vmp_caches_empty(vmp_pool *pool);
+bool vmp_caches_empty_own(vmp_pool *pool);
+// vmp_caches_retire gives back what was freed on a stream that is about to end.
+void vmp_caches_retire(vmp_pool *pool, vmp_stream stream);
+// vmp_caches_learn_classes follows a change of slab's classes.
+void vmp_caches_learn_classes(vmp_pool *pool);
+// vmp_pool_bypass_caches(pool, 1): from here on every allocation and free takes the locked path; (pool, -1) ends that.
+// Several features may ask for it at a time.
+void vmp_pool_bypass_caches(vmp_pool *pool, int change);
+// vmp_caches_bytes: what is cached; the caches are stopped. vmp_caches_bound: what may be, all in all.
+uint64_t vmp_caches_bytes(const vmp_pool *pool);
+uint64_t vmp_caches_bound(const vmp_pool *pool);
+uint64_t vmp_caches_metadata(const vmp_pool *pool);
+// vmp_caches_check: the caches are stopped.
+size_t vmp_caches_check(const vmp_pool *pool, vmp_report *report);
 
 // ---- books.c ----
 // vmp_books_promise makes sure that one vmp_books_add for a block of the layer will succeed; _withdraw takes that back.

@@ -83,7 +83,10 @@ static vmp_status write_to(snapshot *s, const char *path) {
   bool whole = make_room(s);
   if (whole) {
     vmp_guard_lock(&pool->guard);
+    vmp_caches_fold(pool);
+    vmp_caches_stop(pool);
     whole = write_document(s);
+    vmp_caches_go(pool);
     vmp_guard_unlock(&pool->guard);
   }
   if (!whole) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the snapshot's text");

@@ -66,7 +66,7 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
   uint64_t bytes = sizeof *pool + backing.metadata_bytes + mid.metadata_bytes + buddy.metadata_bytes +
                    slab.metadata_bytes + vmp_offset_map_metadata_bytes(&pool->blocks) +
                    vmp_offset_map_metadata_bytes(&pool->streams) + vmp_span_map_metadata_bytes(&pool->span_map) +
-                   vmp_tags_metadata_bytes(&pool->tags);
+                   vmp_tags_metadata_bytes(&pool->tags) + vmp_caches_metadata(pool);
   for (size_t i = 0; i < pool->num_reservations; i++) {
     bytes += sizeof pool->reservations[i] + pool->reservations[i].bytes / pool->device.granule_bytes / 8;
   }
@@ -98,9 +98,10 @@ static void fill_backing(vmp_pool *pool, vmp_pool_stats_data *out) {
 
 void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   vmp_clock_stats clock;
+  vmp_caches_fold(pool);
   fill_backing(pool, out);
   out->live = vmp_pool_live_bytes(pool);
-  out->requested = pool->requested_bytes;
+  out->requested = vmp_pool_requested_bytes(pool);
   if (WANTED(out, metadata)) out->metadata = vmp_stats_metadata(pool);
   out->peak_live = pool->peak_live_bytes;
   out->peak_requested = pool->peak_requested_bytes;
@@ -108,7 +109,7 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->frees = pool->frees;
   out->failed_allocs = pool->failed_allocs;
   out->blocks = vmp_pool_num_blocks(pool);
-  out->slab_live = pool->live_bytes[VMP_LAYER_SLAB];
+  out->slab_live = vmp_pool_slab_live_bytes(pool);
   out->mid_live = pool->live_bytes[VMP_LAYER_MID];
   out->buddy_live = pool->live_bytes[VMP_LAYER_BUDDY];
   if (WANTED(out, largest_free_mapped)) out->largest_free_mapped = vmp_stats_largest_free_mapped(pool);
@@ -143,8 +144,9 @@ vmp_status vmp_pool_reset_peaks(vmp_pool *pool) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   vmp_guard_lock(&pool->guard);
+  vmp_caches_fold(pool);
   pool->peak_live_bytes = vmp_pool_live_bytes(pool);
-  pool->peak_requested_bytes = pool->requested_bytes;
+  pool->peak_requested_bytes = vmp_pool_requested_bytes(pool);
   vmp_backing_reset_peak(pool->backing);
   vmp_guard_unlock(&pool->guard);
   return VMP_OK;

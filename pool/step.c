@@ -10,6 +10,7 @@ vmp_status vmp_pool_step(vmp_pool *pool) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   vmp_guard_lock(&pool->guard);
+  vmp_caches_fold(pool);
   pool->steps++;
   pool->step_peak_live_bytes = pool->step_live_bytes;
   if (pool->step_peak_live_bytes > pool->max_step_peak_live_bytes) {

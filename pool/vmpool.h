@@ -138,6 +138,9 @@ typedef struct vmp_pool_options {
   double wait_limit;  // several streams: share of mapped (0..1) that lies idle, be it parked or not, above which a stream
                       // waits (on the GPU) for memory that others have freed rather than that new memory is made;
                       // default 0.2. Above park_limit no place is preferred for needing no wait: least memory, most waits
+
+  uint64_t thread_cache_bytes;  // freed small blocks that threads keep for themselves, all threads together; default and
+                                // at most 1/256 of the memory there may be (`thread_cache:0` in text: none)
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)

@@ -1,0 +1,488 @@
+// thread_cache.c: making, refilling, stopping, emptying and ending thread caches. See thread_cache.h.
+//
+// A cache belongs to its thread and to its pool, and either may end first:
+//
+//     LIVE ──(the thread ends)──> LEAVING ── lock, give everything back, unlink ──> freed by the thread
+//     LIVE ──(the pool ends)────> ORPHAN                                       ──> freed by the thread, later
+//
+// A pool that ends waits for threads that are LEAVING.
+#include "pool/thread_cache.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "vmm/memory.h"
+
+#define MAX_OBJECTS 32u   // of a magazine
+#define FIRST_OBJECTS 4u  // its first capacity; it doubles each time it was too small
+#define MAX_MAGAZINE_BYTES (UINT64_C(1) << 20)
+#define MAX_CACHES_OF_THREAD 64u  // of one pool; further streams of the thread go without
+#define SHARE_LOG2 8u             // all caches together: 1/256 of the memory there may be
+
+typedef enum vmp_cache_state { CACHE_LIVE = 0, CACHE_LEAVING, CACHE_ORPHAN } vmp_cache_state;
+
+_Thread_local vmp_cache_way vmp_cache_ways[VMP_CACHE_WAYS] __attribute__((tls_model("initial-exec")));
+
+// The calling thread's caches, of all pools. The key only serves to be told when a thread ends.
+static _Thread_local vmp_cache *thread_caches;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static bool key_made;
+
+// ---- stopping ----
+
+static bool barrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+static bool is_mine(const vmp_cache *cache) { return cache->owner == vmp_cache_ways; }
+
+// wait_until_idle waits for the end of a hit: some twenty instructions, unless the owner isn't running.
+static void wait_until_idle(vmp_cache *cache) {
+  if ((atomic_load(&cache->gate) & VMP_GATE_STRONG) != 0) {
+    while (atomic_exchange(&cache->busy, 1) != 0) (void)sched_yield();
+    return;
+  }
+  while (atomic_load_explicit(&cache->busy, memory_order_acquire) != 0) (void)sched_yield();
+}
+
+void vmp_caches_stop(vmp_pool *pool) {
+  if (pool->cache_stops++ > 0) return;
+  bool others = false;
+  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    atomic_fetch_or(&cache->gate, VMP_GATE_STOP);
+    others = others || !is_mine(cache);
+  }
+  if (others && !pool->strong_caches) (void)barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    if (!is_mine(cache)) wait_until_idle(cache);
+  }
+}
+
+void vmp_caches_go(vmp_pool *pool) {
+  if (--pool->cache_stops > 0) return;
+  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    atomic_fetch_and_explicit(&cache->gate, ~(uint32_t)VMP_GATE_STOP, memory_order_release);
+    if (pool->strong_caches && !is_mine(cache)) vmp_cache_leave(cache);
+  }
+}
+
+// ---- counting ----
+
+// strong_cache_of: the calling thread's cache in strong mode, else NULL.
+static vmp_cache *strong_cache_of(const vmp_pool *pool, vmp_stream stream) {
+  if (!pool->strong_caches || vmp_guard_forked(&pool->guard)) return NULL;
+  vmp_cache *cache = thread_caches;
+  while (cache != NULL && (cache->pool_id != pool->id || cache->stream != stream)) cache = cache->thread_next;
+  return cache;
+}
+
+// fold enters in the pool's books what a cache has counted. The cache is the caller's own, or stopped.
+static void fold(vmp_pool *pool, vmp_cache *cache) {
+  uint64_t live = vmp_pool_live_bytes(pool);
+  if (cache->max_live_bytes > 0) {
+    uint64_t most = live + (uint64_t)cache->max_live_bytes;
+    if (most > pool->peak_live_bytes) pool->peak_live_bytes = most;
+    if (most > pool->step_live_bytes) pool->step_live_bytes = most;
+  }
+  if (cache->max_requested_bytes > 0) {
+    uint64_t most = vmp_pool_requested_bytes(pool) + (uint64_t)cache->max_requested_bytes;
+    if (most > pool->peak_requested_bytes) pool->peak_requested_bytes = most;
+  }
+  pool->live_bytes[VMP_LAYER_SLAB] += (uint64_t)cache->live_bytes;  // wraps back where it is negative
+  pool->requested_bytes += (uint64_t)cache->requested_bytes;
+  pool->allocs += cache->allocs;
+  pool->frees += cache->frees;
+  cache->allocs = cache->frees = 0;
+  cache->live_bytes = cache->requested_bytes = cache->max_live_bytes = cache->max_requested_bytes = 0;
+}
+
+void vmp_cache_fold_own(vmp_pool *pool, vmp_stream stream) {
+  vmp_cache *cache = pool->strong_caches ? strong_cache_of(pool, stream) : vmp_cache_here(pool, stream);
+  if (cache != NULL) fold(pool, cache);
+}
+
+void vmp_caches_fold(vmp_pool *pool) {
+  if (pool->caches == NULL) return;
+  vmp_caches_stop(pool);
+  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) fold(pool, cache);
+  vmp_caches_go(pool);
+}
+
+uint64_t vmp_caches_bytes(const vmp_pool *pool) {
+  uint64_t bytes = 0;
+  for (const vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    for (uint32_t i = 0; i < cache->num_magazines; i++) {
+      bytes += cache->magazines[i].count * cache->magazines[i].bytes;
+    }
+  }
+  return bytes;
+}
+
+static uint64_t cache_size(uint32_t num_magazines) {
+  return sizeof(vmp_cache) + (uint64_t)num_magazines * (sizeof(vmp_magazine) + MAX_OBJECTS * sizeof(vmp_slab_object));
+}
+
+uint64_t vmp_caches_metadata(const vmp_pool *pool) {
+  uint64_t bytes = 0;
+  for (const vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    bytes += cache_size(cache->num_magazines);
+  }
+  return bytes + (pool->spare_cache != NULL ? cache_size(pool->spare_cache->num_magazines) : 0);
+}
+
+// ---- giving back ----
+
+// give_back gives the oldest `count` objects of a magazine back to slab. The cache is the caller's own, or stopped.
+static void give_back(vmp_pool *pool, vmp_magazine *magazine, uint32_t count, vmp_fence fence) {
+  for (uint32_t i = 0; i < count; i++) {
+    const vmp_slab_object *object = &magazine->objects[i];
+    vmp_card *card = vmp_span_map_find(&pool->span_map, object->address);
+    vmp_slab_put_back(pool->slab, card, (uint32_t)(object->word - card->words), fence);
+  }
+  magazine->count -= count;
+  for (uint32_t i = 0; i < magazine->count; i++) magazine->objects[i] = magazine->objects[i + count];
+}
+
+// empty gives everything back, and the room that the cache might fill.
+static void empty(vmp_pool *pool, vmp_cache *cache) {
+  vmp_fence fence = VMP_FENCE_NONE;
+  for (uint32_t i = 0; i < cache->num_magazines; i++) {
+    vmp_magazine *magazine = &cache->magazines[i];
+    if (magazine->count > 0 && vmp_fence_is_none(fence)) fence = vmp_clock_fence(pool->clock, cache->lane);
+    give_back(pool, magazine, magazine->count, fence);
+    pool->cache_capacity_bytes -= magazine->capacity * magazine->bytes;
+    magazine->capacity = 0;
+  }
+  fold(pool, cache);
+}
+
+void vmp_caches_empty(vmp_pool *pool) {
+  if (pool->caches == NULL) return;
+  vmp_caches_stop(pool);
+  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) empty(pool, cache);
+  vmp_caches_go(pool);
+}
+
+bool vmp_caches_empty_own(vmp_pool *pool) {
+  bool any = false;
+  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    if (!is_mine(cache)) continue;
+    for (uint32_t i = 0; i < cache->num_magazines && !any; i++) any = cache->magazines[i].count > 0;
+    empty(pool, cache);
+  }
+  return any;
+}
+
+static bool same_stream(const vmp_cache *cache, vmp_stream stream) {
+  uintptr_t a = (uintptr_t)cache->stream, b = (uintptr_t)stream;
+  if (a <= 1 && b <= 1) return true;            // both name the legacy default stream
+  return a == b && (a != 2 || is_mine(cache));  // 2: each thread's own
+}
+
+void vmp_caches_retire(vmp_pool *pool, vmp_stream stream) {
+  if (pool->caches == NULL) return;
+  vmp_caches_stop(pool);
+  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    if (!same_stream(cache, stream)) continue;
+    empty(pool, cache);
+    atomic_fetch_or(&cache->gate, VMP_GATE_RETIRED);
+  }
+  vmp_caches_go(pool);
+}
+
+void vmp_pool_bypass_caches(vmp_pool *pool, int change) {
+  if (change > 0) {
+    pool->uncached += (uint32_t)change;
+  } else {
+    pool->uncached -= (uint32_t)-change;
+  }
+  if (pool->uncached > 0) vmp_caches_empty(pool);
+  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    if (pool->uncached > 0) {
+      atomic_fetch_or(&cache->gate, VMP_GATE_BYPASS);
+    } else {
+      atomic_fetch_and(&cache->gate, ~(uint32_t)VMP_GATE_BYPASS);
+    }
+  }
+}
+
+void vmp_caches_learn_classes(vmp_pool *pool) {
+  vmp_caches_empty(pool);
+  for (uint64_t step = 0; step < VMP_CACHE_STEPS; step++) {
+    uint64_t bytes = (step + 1) << VMP_CLASS_STEP_LOG2;
+    size_t index = pool->slab == NULL ? SIZE_MAX : vmp_slab_class_index(pool->slab, bytes);
+    uint8_t kept = index < VMP_CACHE_NO_CLASS ? (uint8_t)index : VMP_CACHE_NO_CLASS;
+    // A class of the user's may be much larger than the request.
+    if (kept != VMP_CACHE_NO_CLASS && vmp_slab_shape_of(pool->slab, index).bytes > VMP_CACHE_MAX_BYTES) {
+      kept = VMP_CACHE_NO_CLASS;
+    }
+    atomic_store_explicit(&pool->cache_classes[step], kept, memory_order_relaxed);
+  }
+}
+
+// ---- making and finding ----
+
+static void forget_way(const vmp_cache *cache) {
+  vmp_cache_way *way = vmp_cache_way_of(cache->pool_id, cache->stream);
+  if (way->cache == cache) *way = (vmp_cache_way){0, NULL, NULL};
+}
+
+static void unlink_from_pool(vmp_pool *pool, vmp_cache *cache) {
+  if (cache->prev != NULL) cache->prev->next = cache->next;
+  if (cache->next != NULL) cache->next->prev = cache->prev;
+  if (pool->caches == cache) pool->caches = cache->next;
+}
+
+// leave ends a cache whose thread ends, or gives it up.
+static void leave(vmp_cache *cache) {
+  int expected = CACHE_LIVE;
+  forget_way(cache);
+  if (atomic_compare_exchange_strong(&cache->state, &expected, CACHE_LEAVING)) {
+    vmp_pool *pool = cache->pool;
+    if (vmp_guard_forked(&pool->guard)) return;  // the parent's; it stays with the copy of the pool
+    vmp_guard_lock(&pool->guard);
+    empty(pool, cache);
+    unlink_from_pool(pool, cache);
+    vmp_guard_wake_all(&pool->guard);
+    vmp_guard_unlock(&pool->guard);
+  }
+  vmp_mem_free(cache);
+}
+
+static void thread_ends(void *unused) {
+  (void)unused;
+  while (thread_caches != NULL) {
+    vmp_cache *cache = thread_caches;
+    thread_caches = cache->thread_next;
+    leave(cache);
+  }
+}
+
+static void make_key(void) { key_made = pthread_key_create(&key, thread_ends) == 0; }
+
+// free_orphans frees the calling thread's caches of pools that are gone.
+static void free_orphans(void) {
+  vmp_cache **link = &thread_caches;
+  while (*link != NULL) {
+    vmp_cache *cache = *link;
+    if (atomic_load(&cache->state) == CACHE_ORPHAN) {
+      *link = cache->thread_next;
+      forget_way(cache);
+      vmp_mem_free(cache);
+    } else {
+      link = &cache->thread_next;
+    }
+  }
+}
+
+static vmp_cache *make(const vmp_pool *pool) {
+  size_t classes = vmp_slab_max_classes(pool->slab);
+  uint32_t count = classes < VMP_CACHE_NO_CLASS ? (uint32_t)classes : VMP_CACHE_NO_CLASS;
+  vmp_cache *cache = vmp_mem_calloc(1, (size_t)cache_size(count));
+  if (cache == NULL) return NULL;
+  cache->num_magazines = count;
+  vmp_slab_object *objects = (vmp_slab_object *)&cache->magazines[count];
+  for (uint32_t i = 0; i < count; i++) cache->magazines[i].objects = objects + (size_t)i * MAX_OBJECTS;
+  return cache;
+}
+
+// adopt makes a cache the calling thread's for a stream.
+static void adopt(vmp_pool *pool, vmp_cache *cache, vmp_stream stream, vmp_stream_index lane) {
+  cache->pool = pool;
+  cache->pool_id = pool->id;
+  cache->stream = stream;
+  cache->lane = lane;
+  cache->owner = vmp_cache_ways;
+  atomic_init(&cache->state, CACHE_LIVE);
+  atomic_init(&cache->gate, pool->strong_caches ? VMP_GATE_STRONG : 0);
+  cache->next = pool->caches;
+  if (pool->caches != NULL) pool->caches->prev = cache;
+  pool->caches = cache;
+  cache->thread_next = thread_caches;
+  thread_caches = cache;
+}
+
+static uint64_t memory_there_may_be(const vmp_pool *pool) {
+  uint64_t bytes = pool->device.total_bytes;
+  return pool->config.hard_limit < bytes ? pool->config.hard_limit : bytes;
+}
+
+uint64_t vmp_caches_bound(const vmp_pool *pool) {
+  uint64_t bound = memory_there_may_be(pool) >> SHARE_LOG2;
+  return pool->config.thread_cache < bound ? pool->config.thread_cache : bound;
+}
+
+// find returns the calling thread's cache for a stream, made where there is none and `may_allocate`, and puts it at
+// hand. NULL: none can be had. The lock is held.
+static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane, bool may_allocate) {
+  if (pool->slab == NULL || pool->uncached > 0 || pool->guard.mark == NULL || vmp_caches_bound(pool) == 0) return NULL;
+  uint32_t count = 0;
+  vmp_cache *found = NULL;
+  for (vmp_cache *cache = thread_caches; cache != NULL && found == NULL; cache = cache->thread_next) {
+    if (cache->pool_id != pool->id) continue;
+    if (cache->stream == stream) found = cache;
+    count++;
+  }
+  if (found == NULL) {
+    (void)pthread_once(&key_once, make_key);
+    if (!key_made || count >= MAX_CACHES_OF_THREAD || pthread_setspecific(key, vmp_cache_ways) != 0) return NULL;
+    if (may_allocate) free_orphans();
+    found = may_allocate ? make(pool) : pool->spare_cache;
+    if (found == pool->spare_cache) pool->spare_cache = NULL;
+    if (found == NULL) {
+      pool->wants_spare_cache = true;
+      return NULL;
+    }
+    adopt(pool, found, stream, lane);
+  }
+  if ((atomic_load(&found->gate) & VMP_GATE_RETIRED) != 0) {
+    found->lane = lane;  // the handle may name another stream now
+    atomic_fetch_and(&found->gate, ~(uint32_t)VMP_GATE_RETIRED);
+  }
+  // In strong mode the way stays empty: the inline hits, which take no lock, must not find the cache.
+  if (!pool->strong_caches) *vmp_cache_way_of(pool->id, stream) = (vmp_cache_way){pool->id, stream, found};
+  return found;
+}
+
+// ---- misses ----
+
+// grow doubles what a magazine may hold, within its own and everybody's bounds.
+static void grow(vmp_pool *pool, vmp_cache *cache, uint32_t class_index) {
+  vmp_magazine *magazine = &cache->magazines[class_index];
+  if (magazine->capacity == 0) {
+    vmp_slab_shape shape = vmp_slab_shape_of(pool->slab, class_index);
+    uint64_t max = MAX_MAGAZINE_BYTES / shape.bytes;
+    magazine->bytes = shape.bytes;
+    magazine->reciprocal = shape.reciprocal;
+    magazine->num_objects = shape.num_objects;
+    magazine->max = max > MAX_OBJECTS ? MAX_OBJECTS : (uint32_t)max;
+  }
+  uint32_t wanted = magazine->capacity == 0 ? FIRST_OBJECTS : magazine->capacity * 2;
+  if (wanted > magazine->max) wanted = magazine->max;
+  uint64_t more = (wanted - magazine->capacity) * magazine->bytes;
+  if (pool->cache_capacity_bytes + more > vmp_caches_bound(pool)) return;
+  pool->cache_capacity_bytes += more;
+  magazine->capacity = wanted;
+}
+
+void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_stream_index lane) {
+  uint32_t class_index = vmp_cache_class(pool, bytes);
+  vmp_cache *cache = class_index >= VMP_CACHE_NO_CLASS ? NULL : find(pool, stream, lane, true);
+  if (pool->wants_spare_cache && pool->spare_cache == NULL) pool->spare_cache = make(pool);
+  if (cache == NULL || class_index >= cache->num_magazines) return;
+  fold(pool, cache);
+  vmp_magazine *magazine = &cache->magazines[class_index];
+  if (magazine->count > 0) return;  // it missed for another reason
+  grow(pool, cache, class_index);
+  magazine->count =
+      vmp_slab_take_ready(pool->slab, class_index, cache->lane, magazine->capacity / 2, magazine->objects);
+}
+
+void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vmp_stream_index lane) {
+  const vmp_card *card = vmp_span_map_find(&pool->span_map, address);
+  uint32_t class_index = card == NULL ? UINT32_MAX : atomic_load_explicit(&card->class_index, memory_order_relaxed);
+  vmp_cache *cache = class_index >= VMP_CACHE_NO_CLASS ? NULL : find(pool, stream, lane, false);
+  if (cache == NULL || class_index >= cache->num_magazines) return;
+  fold(pool, cache);
+  vmp_magazine *magazine = &cache->magazines[class_index];
+  if (magazine->count < magazine->capacity) return;  // it missed for another reason
+  uint32_t before = magazine->capacity;
+  grow(pool, cache, class_index);
+  if (magazine->capacity > before || before == 0) return;
+  give_back(pool, magazine, (magazine->count + 1) / 2, vmp_clock_fence(pool->clock, cache->lane));
+}
+
+// ---- strong mode ----
+
+// enter_strong takes a cache's lock; false: the gate is closed for another reason, and the lock is not taken.
+static bool enter_strong(vmp_cache *cache) {
+  while (atomic_exchange(&cache->busy, 1) != 0) (void)sched_yield();
+  if (atomic_load(&cache->gate) == VMP_GATE_STRONG) return true;
+  vmp_cache_leave(cache);
+  return false;
+}
+
+bool vmp_cache_alloc_strong(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
+  vmp_cache *cache = strong_cache_of(pool, stream);
+  uint32_t class_index = vmp_cache_class(pool, bytes);
+  if (cache == NULL || class_index >= cache->num_magazines || !enter_strong(cache)) return false;
+  bool hit = vmp_cache_take(cache, class_index, bytes, out_ptr);
+  vmp_cache_leave(cache);
+  return hit;
+}
+
+bool vmp_cache_free_strong(vmp_pool *pool, void *ptr, vmp_stream stream) {
+  vmp_cache *cache = strong_cache_of(pool, stream);
+  vmp_card *card = cache == NULL ? NULL : vmp_span_map_find(&pool->span_map, (uintptr_t)ptr);
+  if (card == NULL) return false;
+  uint32_t class_index = atomic_load_explicit(&card->class_index, memory_order_relaxed);
+  if (class_index >= cache->num_magazines || !enter_strong(cache)) return false;
+  bool hit = vmp_cache_keep(cache, card, class_index, (uintptr_t)ptr);
+  vmp_cache_leave(cache);
+  return hit;
+}
+
+// ---- a pool's beginning and end ----
+
+void vmp_caches_open(vmp_pool *pool) {
+  static _Atomic uint64_t next_id = 1;  // numbers only: no state of any pool
+  pool->id = atomic_fetch_add(&next_id, 1);
+  pool->strong_caches = !barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+  vmp_caches_learn_classes(pool);
+}
+
+void vmp_caches_close(vmp_pool *pool) {
+  bool forked = vmp_guard_forked(&pool->guard);
+  if (!forked) vmp_guard_lock(&pool->guard);
+  while (pool->caches != NULL) {
+    vmp_cache *cache = pool->caches;
+    int expected = CACHE_LIVE;
+    if (atomic_compare_exchange_strong(&cache->state, &expected, CACHE_ORPHAN)) {
+      unlink_from_pool(pool, cache);
+      if (forked && !is_mine(cache)) vmp_mem_free(cache);  // its thread doesn't exist here
+    } else if (forked) {
+      unlink_from_pool(pool, cache);  // its thread was leaving at the fork, and doesn't exist here
+      vmp_mem_free(cache);
+    } else {
+      vmp_guard_wait(&pool->guard);  // its thread is leaving, and waits for the lock
+    }
+  }
+  if (!forked) vmp_guard_unlock(&pool->guard);
+  vmp_mem_free(pool->spare_cache);
+  pool->spare_cache = NULL;
+  free_orphans();
+}
+
+size_t vmp_caches_check(const vmp_pool *pool, vmp_report *report) {
+  size_t before = report->faults;
+  uint64_t capacity_bytes = 0;
+  for (const vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    if (cache->pool != pool || cache->pool_id != pool->id || (cache->prev == NULL) != (cache == pool->caches)) {
+      vmp_report_fault(report, "cache: a cache in the pool's list is another pool's, or wrongly linked");
+    }
+    for (uint32_t i = 0; i < cache->num_magazines; i++) {
+      const vmp_magazine *magazine = &cache->magazines[i];
+      capacity_bytes += magazine->capacity * magazine->bytes;
+      if (magazine->count > magazine->capacity || magazine->capacity > MAX_OBJECTS) {
+        vmp_report_fault(report, "cache: a magazine of class %u holds %u objects of %u", i, magazine->count,
+                         magazine->capacity);
+        continue;
+      }
+      for (uint32_t j = 0; j < magazine->count; j++) {
+        const vmp_slab_object *object = &magazine->objects[j];
+        const vmp_card *card = vmp_span_map_find(&pool->span_map, object->address);
+        if (card == NULL || atomic_load(&card->class_index) != i || atomic_load(object->word) != 0 ||
+            object->word != &card->words[(object->address - atomic_load(&card->address)) / magazine->bytes]) {
+          vmp_report_fault(report, "cache: object %u of class %u is live, or not where its word is", j, i);
+        }
+      }
+    }
+  }
+  if (capacity_bytes != pool->cache_capacity_bytes) {
+    vmp_report_fault(report, "cache: the magazines may hold %llu bytes, and %llu are counted",
+                     (unsigned long long)capacity_bytes, (unsigned long long)pool->cache_capacity_bytes);
+  }
+  return report->faults - before;
+}
