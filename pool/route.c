@@ -3,8 +3,6 @@
 //     a size class holds it and keeps the alignment        slab    (up to slab_max, and the user's classes)
 //     bytes >= buddy_from                                  buddy   (whole slots)
 //     else                                                 mid     (steps of 512)
-#include <string.h>
-
 #include "pool/pool.h"
 
 const char *vmp_layer_name(vmp_layer layer) {
@@ -123,26 +121,12 @@ bool vmp_route_find(const vmp_pool *pool, uint64_t offset, vmp_found *out_found)
   return true;
 }
 
-typedef struct start_search {
-  uint64_t offset;
-  bool found;
-} start_search;
-
-static void see_object(void *context, uint64_t offset, uint64_t bytes, const char *what, vmp_fence fence) {
-  start_search *search = context;
-  (void)bytes;
-  (void)fence;
-  if (offset == search->offset && strcmp(what, "free object") == 0) search->found = true;
-}
-
 bool vmp_route_is_free_start(const vmp_pool *pool, uint64_t offset) {
   if (offset % VMP_STEP_BYTES != 0) return false;
   layers at = layers_of(pool, offset);
   vmp_span *span = vmp_mid_owns(at.mid, offset) ? span_of(at.mid, offset) : NULL;
-  if (span == NULL) return true;
-  start_search search = {.offset = offset};
-  vmp_slab_walk_span(at.slab, span, see_object, &search);
-  return search.found;
+  uint32_t index;
+  return span == NULL || vmp_slab_card(at.slab, span, offset, &index) != NULL;
 }
 
 void vmp_route_walk_span(const vmp_pool *pool, uint64_t offset, vmp_walk_fn fn, void *context) {

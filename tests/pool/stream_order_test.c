@@ -18,7 +18,7 @@ static const layer layers[] = {{"mid", "no_map_ahead:1", BLOCK, 24, 4},
                                {"buddy", "no_map_ahead:1,buddy_from:1MiB", BLOCK, 24, 4},
                                {"fixed", "no_map_ahead:1,classes:64MiB", BLOCK, 24, 4},
                                // A whole span, so that the stream finds no object of it that was never used.
-                               {"slab", "no_map_ahead:1", 64 * KIB, 8, 2}};
+                               {"slab", "no_map_ahead:1,thread_cache:0", 64 * KIB, 8, 2}};
 static const char *layer_name(const layer *l) { return l->name; }
 
 // open makes a pool in which stream 0 has used and freed everything, 64 MiB of it, and stream 1 is known.

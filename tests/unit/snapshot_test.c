@@ -299,7 +299,7 @@ static uint64_t layer_stat(const snap_rig *f, const char *layer, const char *key
 
 // Spans hold slab's objects: used ones are blocks, all of them lie in the span.
 VTEST_F(Snapshot, SpansHoldTheObjects, snap_rig) {
-  rig_open(&f->rig, 8 * GIB, NULL);
+  rig_open(&f->rig, 8 * GIB, "thread_cache:0");
   VASSERT_NO_FAILURE();
   void *blocks[90];
   for (size_t i = 0; i < 90; i++) blocks[i] = rig_alloc(&f->rig, 1000 * (i % 9 + 1), f->rig.streams[0]);
