@@ -171,6 +171,11 @@ static vmp_status not_live(const vmp_pool *pool, const void *ptr, bool in_pool, 
                     "block's own address, 0x%" PRIx64,
                     ptr, offset - found.offset, found.bytes, vmp_backing_address(pool->backing, found.offset));
   }
+  const vmp_region *region = vmp_regions_find(pool, offset);
+  if (region != NULL) {
+    return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p lies in the region \"%.64s\"; use vmp_region_decommit", ptr,
+                    region->name);
+  }
   if (vmp_space_was_handed(pool, offset) && vmp_route_is_free_start(pool, offset)) {
     return vmp_fail(VMP_ERROR_DOUBLE_FREE, "%p has been freed already", ptr);
   }

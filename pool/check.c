@@ -58,7 +58,8 @@ static void check_books(vmp_pool *pool, vmp_report *report) {
   expect(report, "requested", pool->requested_bytes, sums.requested);
   expect(report, "the number of blocks with recorded streams", pool->streams.entries, sums.with_streams);
   expect(report, "the number of live blocks", sums.blocks, vmp_pool_num_blocks(pool));
-  if (pool->peak_live_bytes < vmp_pool_live_bytes(pool) || pool->peak_requested_bytes < pool->requested_bytes) {
+  if (pool->peak_live_bytes < vmp_pool_live_bytes(pool) ||
+      pool->peak_requested_bytes < vmp_pool_requested_bytes(pool)) {
     vmp_report_fault(report, "pool: a peak is below the current value");
   }
   if (pool->step_live_bytes < vmp_pool_live_bytes(pool) ||
@@ -88,7 +89,7 @@ static void check_layers(vmp_pool *pool, vmp_report *report) {
   used_sums used = {0, 0, 0};
   vmp_buddy_stats buddy;
   add_used(&used, pool->mid, pool->slab);
-  uint64_t piece_bytes = used.arena_bytes + pool->first_arena_bytes;
+  uint64_t piece_bytes = used.arena_bytes + pool->first_arena_bytes + pool->regions.piece_bytes;
   for (vmp_domain *domain = pool->tags.domains; domain != NULL; domain = domain->next) {
     uint64_t own_bytes = used.arena_bytes;
     add_used(&used, domain->mid, domain->slab);
@@ -129,6 +130,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   vmp_tags_check(pool, report);
   check_books(pool, report);
   check_layers(pool, report);
+  vmp_regions_check(pool, report);
   check_limits(pool, report);
   vmp_caches_go(pool);
   return report->faults - before;

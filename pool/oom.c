@@ -165,6 +165,10 @@ static void add_numbers(text *t, const room *r, const pending_by_stream *pending
   add_size(t, "; device free ", r->device_free_bytes);
   add_size(t, " of ", pool->device.total_bytes);
   add_size(t, "; live ", vmp_pool_live_bytes(pool));
+  if (pool->regions.count > 0) {
+    add_size(t, " (", pool->regions.live_bytes);
+    add(t, " in %" PRIu64 " regions)", pool->regions.count);
+  }
   add_size(t, ", parked ", r->backing.parked_bytes);
   add_size(t, ", spare ", r->backing.spare_bytes);
   add_size(t, ", pending ", r->pending_bytes);

@@ -205,6 +205,7 @@ static void keep_first(vmp_status *first, vmp_status status) {
 static vmp_status dispose(vmp_pool *pool) {
   vmp_status first = VMP_OK;
   vmp_caches_close(pool);
+  vmp_regions_dispose(pool);
   vmp_tags_free(&pool->tags);
   vmp_slab_destroy(pool->slab);
   vmp_mid_destroy(pool->mid);
@@ -231,10 +232,12 @@ static vmp_status dispose(vmp_pool *pool) {
 
 static vmp_status fail_busy(const vmp_pool *pool) {
   return vmp_fail(VMP_ERROR_BUSY,
-                  "%" PRIu64 " live blocks of %" PRIu64 " bytes (%" PRIu64
-                  " requested) are left in the pool "
-                  "\"%.64s\"; free them first, or create it with destroy_releases",
-                  vmp_pool_num_blocks(pool), vmp_pool_live_bytes(pool), vmp_pool_requested_bytes(pool), vmp_pool_name(pool));
+                  "%" PRIu64 " live blocks of %" PRIu64 " bytes (%" PRIu64 " requested) and %" PRIu64
+                  " regions of %" PRIu64 " committed bytes are left in the pool \"%.64s\"; free them first, or create it "
+                  "with destroy_releases",
+                  vmp_pool_num_blocks(pool), vmp_pool_live_bytes(pool) - pool->regions.live_bytes,
+                  vmp_pool_requested_bytes(pool) - pool->regions.live_bytes, pool->regions.count,
+                  pool->regions.committed_bytes, vmp_pool_name(pool));
 }
 
 // last_fence: everything that may still touch the pool's memory.
@@ -242,7 +245,7 @@ static vmp_fence last_fence(vmp_pool *pool) {
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
   vmp_domains_trim(pool);
   vmp_fence fence = vmp_backing_pending(pool->backing);
-  if (vmp_pool_num_blocks(pool) == 0) return fence;
+  if (vmp_pool_num_blocks(pool) == 0 && pool->regions.count == 0) return fence;
   for (uint64_t rest = pool->seen_streams; rest != 0; rest &= rest - 1) {
     fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(rest)));
   }
@@ -280,7 +283,7 @@ vmp_status vmp_pool_destroy(vmp_pool *pool) {
   vmp_status status = VMP_OK;
   vmp_fence fence = VMP_FENCE_NONE;
   vmp_caches_empty(pool);
-  if (vmp_pool_num_blocks(pool) > 0 && !pool->config.destroy_releases) {
+  if ((vmp_pool_num_blocks(pool) > 0 || pool->regions.count > 0) && !pool->config.destroy_releases) {
     status = fail_busy(pool);
   } else {
     fence = last_fence(pool);

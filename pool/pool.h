@@ -7,7 +7,7 @@
 //     ladder.c    what is tried before out of memory     limits.c     trim, set_limit
 //     oom.c       the message when nothing helped        guard.c      lock and fork mark
 //     space.c     reservations, arenas, initial memory    step.c       steps of the program
-//     defragment.c  gathering idle memory
+//     defragment.c  gathering idle memory                region*.c    regions (region.h)
 //
 // Owns: the layers and how they are wired, the table of live blocks, the counters. Does not own: free space
 // (layers), chunks (backing), streams (clock).
@@ -32,6 +32,7 @@
 #include "pool/mid.h"
 #include "pool/offset_map.h"
 #include "pool/options.h"
+#include "pool/region.h"
 #include "pool/slab.h"
 #include "pool/span_map.h"
 #include "pool/tag.h"
@@ -94,6 +95,7 @@ struct vmp_pool {
   bool reserving;                                  // some thread is adding a reservation
   vmp_reservation unadded;                         // reserved, but buddy had no host memory for it; bytes 0: none
   uint64_t first_arena_offset, first_arena_bytes;  // taken at creation for initial memory; bytes 0: mid has it
+  vmp_regions regions;
 
   vmp_offset_map blocks;          // live block of mid or buddy -> vmp_block_word (slab's: books.c)
   vmp_offset_map streams;         // live block -> mask of recorded streams, for the few that have any
@@ -153,12 +155,14 @@ static inline uint64_t vmp_not_negative(uint64_t count) { return count >> 63 != 
 static inline uint64_t vmp_pool_slab_live_bytes(const vmp_pool *pool) {
   return vmp_not_negative(pool->live_bytes[VMP_LAYER_SLAB]);
 }
-// vmp_pool_live_bytes: over all layers.
+// vmp_pool_live_bytes: over all layers and regions.
 static inline uint64_t vmp_pool_live_bytes(const vmp_pool *pool) {
-  return vmp_pool_slab_live_bytes(pool) + pool->live_bytes[VMP_LAYER_MID] + pool->live_bytes[VMP_LAYER_BUDDY];
+  return vmp_pool_slab_live_bytes(pool) + pool->live_bytes[VMP_LAYER_MID] + pool->live_bytes[VMP_LAYER_BUDDY] +
+         pool->regions.live_bytes;
 }
+// vmp_pool_requested_bytes: of blocks, and the pages of regions.
 static inline uint64_t vmp_pool_requested_bytes(const vmp_pool *pool) {
-  return vmp_not_negative(pool->requested_bytes);
+  return vmp_not_negative(pool->requested_bytes) + pool->regions.live_bytes;
 }
 
 // vmp_pool_num_blocks: live blocks.
@@ -217,7 +221,8 @@ typedef struct vmp_plan {
   vmp_layer layer;
   vmp_request request;
   vmp_label label;
-  vmp_domain *domain;  // NULL: the pool's own layers
+  vmp_domain *domain;     // NULL: the pool's own layers
+  vmp_page_claim *pages;  // a region's pages instead of a block
 } vmp_plan;
 
 // vmp_route_plan rounds and routes; false when the size can't be rounded (it would wrap).

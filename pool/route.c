@@ -43,6 +43,10 @@ void vmp_route_into(vmp_plan *plan, vmp_domain *domain) {
 }
 
 vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out_placed) {
+  if (plan->pages != NULL) {
+    *out_placed = (vmp_placed){.bytes = 0};
+    return vmp_region_place(pool, plan->pages, plan->request.effort);
+  }
   vmp_slab *slab = plan->domain == NULL ? pool->slab : plan->domain->slab;
   vmp_mid *mid = plan->domain == NULL ? pool->mid : plan->domain->mid;
   switch (plan->layer) {

@@ -22,7 +22,25 @@ static void keep_stream(void *context, vmp_stream_index index, uint64_t handle, 
 
 static void keep_block(void *context, uint64_t offset, uint64_t word) {
   snapshot *s = context;
-  s->blocks[s->num_blocks++] = (snapshot_block){offset, word};
+  s->blocks[s->num_blocks++] = (snapshot_block){offset, word, 0};
+}
+
+static void keep_run(void *context, uint64_t offset, uint64_t bytes) {
+  snapshot *s = context;
+  s->blocks[s->num_blocks++] = (snapshot_block){offset, 0, bytes};
+}
+
+static void count_run(void *context, uint64_t offset, uint64_t bytes) {
+  (void)offset;
+  (void)bytes;
+  ++*(size_t *)context;
+}
+
+// blocks_now: rows of the tables of blocks: blocks, and runs of committed pages. The lock is held.
+static size_t blocks_now(const vmp_pool *pool) {
+  size_t runs = 0;
+  vmp_regions_walk(pool, count_run, &runs);
+  return vmp_pool_num_blocks(pool) + runs;
 }
 
 static int compare_blocks(const void *a, const void *b) {
@@ -38,7 +56,8 @@ static uint64_t rows_now(const vmp_pool *pool) {
   vmp_backing_get_stats(pool->backing, &backing);
   vmp_mid_get_stats(pool->mid, &mid);
   vmp_buddy_get_stats(pool->buddy, &buddy);
-  uint64_t rows = vmp_pool_num_blocks(pool) + 2 * backing.chunks + backing.retiring_bytes / pool->device.granule_bytes;
+  uint64_t rows = blocks_now(pool) + 2 * pool->regions.count + 2 * backing.chunks +
+                  backing.retiring_bytes / pool->device.granule_bytes;
   rows += mid.parts + mid.blocks + buddy.pieces + buddy.blocks + VMP_BUDDY_ORDERS * pool->num_reservations;
   return rows + SPARE_ROWS;
 }
@@ -49,7 +68,7 @@ static bool make_room(snapshot *s) {
   vmp_pool *pool = s->pool;
   vmp_guard_lock(&pool->guard);
   uint64_t rows = rows_now(pool);
-  size_t blocks = vmp_pool_num_blocks(pool);
+  size_t blocks = blocks_now(pool);
   vmp_guard_unlock(&pool->guard);
   s->max_blocks = blocks + blocks / 8 + SPARE_ROWS;
   s->blocks = vmp_mem_calloc(s->max_blocks, sizeof *s->blocks);
@@ -58,7 +77,7 @@ static bool make_room(snapshot *s) {
 
 // write_document writes everything; false when host memory ran out. The lock is held.
 static bool write_document(snapshot *s) {
-  uint64_t blocks = vmp_pool_num_blocks(s->pool);
+  size_t blocks = blocks_now(s->pool);
   if (blocks > s->max_blocks) {  // grown meanwhile
     vmp_mem_free(s->blocks);
     s->max_blocks = blocks;
@@ -66,6 +85,7 @@ static bool write_document(snapshot *s) {
     if (s->blocks == NULL) return false;
   }
   vmp_books_walk(s->pool, keep_block, s);
+  vmp_regions_walk(s->pool, keep_run, s);
   qsort(s->blocks, s->num_blocks, sizeof *s->blocks, compare_blocks);
   vmp_json_open(&s->json, NULL, '{');
   vmp_snapshot_head(s);

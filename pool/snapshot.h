@@ -13,8 +13,9 @@
 #include "pool/json.h"
 #include "pool/pool.h"
 
+// snapshot_block: a block, or (region_bytes > 0) a run of committed pages.
 typedef struct snapshot_block {
-  uint64_t offset, word;
+  uint64_t offset, word, region_bytes;
 } snapshot_block;
 
 typedef struct snapshot_stream {

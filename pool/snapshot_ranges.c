@@ -64,6 +64,19 @@ static void write_chunk(void *context, uint64_t offset, uint64_t bytes, const ch
 
 // ---- blocks and free space ----
 
+// write_run writes committed pages, as a block of the layer "region".
+static void write_run(snapshot *s, const snapshot_block *run) {
+  vmp_json_open_inline(&s->json, NULL, '[');
+  vmp_json_uint(&s->json, NULL, run->offset - s->range_offset);
+  vmp_json_uint(&s->json, NULL, run->region_bytes);
+  vmp_json_uint(&s->json, NULL, run->region_bytes);
+  vmp_json_string(&s->json, NULL, "region");
+  vmp_json_null(&s->json, NULL);
+  vmp_json_hex(&s->json, NULL, 0);
+  vmp_json_uint(&s->json, NULL, 0);
+  vmp_json_close(&s->json);
+}
+
 static void write_block(snapshot *s, const snapshot_block *block) {
   vmp_found found = {.bytes = 0};
   (void)vmp_route_find(s->pool, block->offset, &found);
@@ -87,6 +100,7 @@ static void write_block(snapshot *s, const snapshot_block *block) {
 static void write_area(void *context, uint64_t offset, uint64_t bytes, const char *what, vmp_fence fence) {
   snapshot *s = context;
   if (!in_range(s, offset) || strcmp(what, "block") == 0) return;
+  if (strcmp(what, "piece") == 0 && vmp_regions_find(s->pool, offset) != NULL) return;  // shown as a region
   vmp_json_open_inline(&s->json, NULL, '[');
   vmp_json_uint(&s->json, NULL, offset - s->range_offset);
   vmp_json_uint(&s->json, NULL, bytes);
@@ -100,6 +114,9 @@ static void write_areas(snapshot *s) {
   vmp_json_open(&s->json, "areas", '[');
   s->layer = vmp_layer_name(VMP_LAYER_BUDDY);
   vmp_buddy_walk(s->pool->buddy, write_area, s);
+  for (const vmp_region *region = s->pool->regions.first; region != NULL; region = region->next) {
+    write_area(s, region->range->offset, region->max_bytes, "region", region->range->fence);
+  }
   s->layer = vmp_layer_name(VMP_LAYER_MID);
   vmp_mid_walk(s->pool->mid, write_area, s);
   for (const vmp_domain *domain = s->pool->tags.domains; domain != NULL; domain = domain->next) {
@@ -161,7 +178,12 @@ static void write_range(void *context, uint64_t offset, uint64_t bytes, uint64_t
   vmp_json_close(json);
   vmp_json_open(json, "blocks", '[');
   for (size_t i = 0; i < s->num_blocks; i++) {
-    if (in_range(s, s->blocks[i].offset)) write_block(s, &s->blocks[i]);
+    if (!in_range(s, s->blocks[i].offset)) continue;
+    if (s->blocks[i].region_bytes > 0) {
+      write_run(s, &s->blocks[i]);
+    } else {
+      write_block(s, &s->blocks[i]);
+    }
   }
   vmp_json_close(json);
   vmp_json_open(json, "spans", '[');
@@ -174,7 +196,24 @@ static void write_range(void *context, uint64_t offset, uint64_t bytes, uint64_t
   vmp_json_close(json);
 }
 
+static void write_regions(snapshot *s) {
+  vmp_json *json = &s->json;
+  vmp_json_open(json, "regions", '[');
+  for (const vmp_region *region = s->pool->regions.first; region != NULL; region = region->next) {
+    vmp_json_open_inline(json, NULL, '{');
+    vmp_json_string(json, "name", region->name);
+    vmp_json_hex(json, "base", vmp_backing_address(s->pool->backing, region->range->offset));
+    vmp_json_uint(json, "bytes", region->max_bytes);
+    vmp_json_uint(json, "page_bytes", region->range->page_bytes);
+    vmp_json_uint(json, "limit", region->limit_bytes);
+    vmp_json_uint(json, "committed", region->committed_bytes);
+    vmp_json_close(json);
+  }
+  vmp_json_close(json);
+}
+
 void vmp_snapshot_ranges(snapshot *s) {
+  write_regions(s);
   vmp_json_open(&s->json, "ranges", '[');
   vmp_backing_walk_reservations(s->pool->backing, write_range, s);
   vmp_json_close(&s->json);

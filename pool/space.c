@@ -130,6 +130,7 @@ vmp_status vmp_space_add(vmp_pool *pool, uint64_t bytes, uint64_t alignment) {
     vmp_guard_wait(&pool->guard);
     return VMP_OK;
   }
+  if (vmp_regions_give_back(pool)) return VMP_OK;
   uint64_t power, minimum;
   if (bytes < alignment) bytes = alignment;
   if (bytes < pool->config.chunk_max) bytes = pool->config.chunk_max;

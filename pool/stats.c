@@ -66,7 +66,8 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
   uint64_t bytes = sizeof *pool + backing.metadata_bytes + mid.metadata_bytes + buddy.metadata_bytes +
                    slab.metadata_bytes + vmp_offset_map_metadata_bytes(&pool->blocks) +
                    vmp_offset_map_metadata_bytes(&pool->streams) + vmp_span_map_metadata_bytes(&pool->span_map) +
-                   vmp_tags_metadata_bytes(&pool->tags) + vmp_caches_metadata(pool);
+                   vmp_tags_metadata_bytes(&pool->tags) + vmp_caches_metadata(pool) +
+                   vmp_regions_metadata(pool);
   for (size_t i = 0; i < pool->num_reservations; i++) {
     bytes += sizeof pool->reservations[i] + pool->reservations[i].bytes / pool->device.granule_bytes / 8;
   }
@@ -122,6 +123,10 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->steps = pool->steps;
   out->step_peak_live = pool->step_peak_live_bytes;
   out->max_step_peak_live = pool->max_step_peak_live_bytes;
+  out->regions = pool->regions.count;
+  out->region_reserved = pool->regions.reserved_bytes;
+  out->region_committed = pool->regions.committed_bytes;
+  out->region_live = pool->regions.live_bytes;
 }
 
 vmp_status vmp_pool_stats(vmp_pool *pool, vmp_pool_stats_data *out_stats) {

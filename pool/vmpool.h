@@ -123,7 +123,7 @@ typedef struct vmp_pool_options {
 
   int cross_stream;          // vmp_cross_stream
   uint64_t wait_us;          // longest host wait for GPU work as the last step before out of memory; default 1,000,000
-  int destroy_releases;      // 1: vmp_pool_destroy frees live blocks itself, after waiting for their streams
+  int destroy_releases;      // 1: vmp_pool_destroy frees live blocks and regions itself, after waiting for their streams
 
   const int *peers;          // ordinals of devices that may read and write the pool's memory; copied
   size_t num_peers;
@@ -165,8 +165,8 @@ typedef enum vmp_cross_stream {
 VMP_API vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options);
 
 // vmp_pool_destroy waits for the streams that may still touch the pool's memory, gives everything back and frees
-// the pool. NULL is fine. No other thread may use the pool during or after it. VMP_ERROR_BUSY: live blocks exist
-// (their number and bytes are in the message), and destroy_releases is off: nothing has changed.
+// the pool. NULL is fine. No other thread may use the pool during or after it. VMP_ERROR_BUSY: live blocks or regions
+// exist (their number and bytes are in the message), and destroy_releases is off: nothing has changed.
 // A driver that fails or is shutting down doesn't stop it: the pool is gone, host memory is freed, and the first failure
 // is returned (VMP_ERROR_DRIVER, _STICKY, _DEINITIALIZED). In a forked child only host memory is freed: VMP_OK.
 VMP_API vmp_status vmp_pool_destroy(vmp_pool *pool);
@@ -293,7 +293,7 @@ typedef struct vmp_pool_stats_data {
   size_t struct_size;
   uint64_t reserved_va;       // address space held; never physical memory
   uint64_t mapped;            // physical memory in mapped chunks; a chunk mapped twice counts once
-  uint64_t live;              // handed out, after rounding
+  uint64_t live;              // handed out, after rounding; the memory of regions included
   uint64_t requested;         // what callers asked for
   uint64_t parked;            // mapped, but no live block touches the chunk
   uint64_t spare;             // chunks mapped nowhere, kept for reuse
@@ -315,6 +315,10 @@ typedef struct vmp_pool_stats_data {
   uint64_t steps;                    // marked by vmp_pool_step
   uint64_t step_peak_live;           // most live bytes at any time of the last step that was marked; 0 before it
   uint64_t max_step_peak_live;       // the largest step_peak_live so far
+  uint64_t regions;                  // vmpool_region.h
+  uint64_t region_reserved;          // addresses of regions, of reserved_va
+  uint64_t region_committed;         // sum of what regions have committed; a page of two regions counts twice
+  uint64_t region_live;              // the memory of that, of live; each page once
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
@@ -350,6 +354,7 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 }
 #endif
 
+#include "pool/vmpool_region.h"
 #include "pool/vmpool_tag.h"
 
 #endif  // VMPOOL_POOL_VMPOOL_H_

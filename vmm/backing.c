@@ -289,8 +289,8 @@ void vmp_backing_prefer_parked(vmp_backing *b, bool prefer) { b->prefer_parked =
 
 uint64_t vmp_backing_pending_bytes(const vmp_backing *b) {
   uint64_t bytes = 0;
-  for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
-    for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
+  for (unsigned list = 0; list < PARKED_LISTS; list++) {
+    for (uint32_t id = b->chunks.parked[list].head; id != 0; id = backing_chunk(b, id)->next) {
       const chunk *c = backing_chunk(b, id);
       if (!vmp_clock_known_complete(b->options.clock, chunk_users(c))) bytes += chunk_bytes(&b->chunks, c);
     }
@@ -318,8 +318,8 @@ void vmp_backing_get_stats(const vmp_backing *b, vmp_backing_stats *out) {
   out->slots_retired = b->slots_retired;
   out->hard_limit_bytes = b->chunks.hard_limit_bytes;
   out->soft_limit_bytes = b->chunks.soft_limit_bytes;
-  out->metadata_bytes =
-      sizeof *b + b->leaf_bytes + vmp_node_pool_bytes(&b->chunks.records) + vmp_node_pool_bytes(&b->places);
+  out->metadata_bytes = sizeof *b + b->leaf_bytes + vmp_node_pool_bytes(&b->chunks.records) +
+                        vmp_node_pool_bytes(&b->places) + b->page_ranges_capacity * sizeof *b->page_ranges;
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     if (b->chunks.parked[order].count > 0) out->largest_parked_bytes = b->granule_bytes << order;
   }

@@ -183,6 +183,7 @@ static void commit(vmp_backing *b, plan *p) {
     backing_set_words(b, at->slot, slots, WORD_HOME | at->chunk);
     chunk_mapped(&b->chunks, at->chunk, at->slot);
     c->generation = at->generation;
+    c->page = p->pages;
     chunk_to_parked(&b->chunks, at->chunk);
     backing_log_change(b, at->slot, slots);
   }

@@ -84,6 +84,7 @@ vmp_status vmp_backing_destroy(vmp_backing *b) {
   }
   chunk_store_finish(&b->chunks);
   vmp_node_pool_finish(&b->places);
+  vmp_mem_free(b->page_ranges);
   vmp_mem_free(b->access);
   vmp_mem_free(b->peers);
   vmp_mem_free(b);

@@ -50,7 +50,7 @@ static bool leave_out(const vmp_backing *b, uint64_t slot, uint64_t end, idle_co
     if (word_is_home(word)) {
       const chunk *c = backing_chunk(b, word & WORD_INDEX);
       if (c->state != CHUNK_PARKED && c->state != CHUNK_LIVE) return false;
-      if (c->state == CHUNK_PARKED) {
+      if (c->state == CHUNK_PARKED && !c->page) {
         uint64_t *count = &idle->count[kind_of(b, c)][c->order];
         if (*count > 0) (*count)--;
       }

@@ -8,6 +8,7 @@
 //     backing_release.c trim, and room for other chunk sizes: what gives memory back
 //     backing_ahead.c   mapping ahead of need
 //     backing_gather.c  idle chunks behind one another
+//     backing_pages.c   ranges of pages, and claims of pages by list; backing_page_ranges.c: the list of ranges
 //     backing_callbacks.c  who is told of remapping
 //     backing_end.c     giving everything back
 //     backing_check.c   the checker and the walkers
@@ -23,6 +24,8 @@
 
 #define LEAF_SLOTS 1024u
 #define MAX_RESERVATIONS 64u
+// Attempts of one claim: with surplus, exact, and then with ever less to create, as refusals teach.
+#define CLAIM_ATTEMPTS 8
 #define CHANGE_LOG 64u
 #define WORD_HOME UINT32_C(0x40000000)
 #define WORD_PLACE UINT32_C(0x80000000)
@@ -56,6 +59,11 @@ typedef struct change {
   uint64_t offset, bytes;
 } change;
 
+typedef struct page_range {
+  uint64_t slot, end;
+  bool idle;
+} page_range;
+
 struct vmp_backing {
   vmp_backing_options options;
   int *peers;
@@ -79,6 +87,8 @@ struct vmp_backing {
   bool prefer_parked;
   vmp_remap_callbacks callbacks[VMP_MAX_REMAP_CALLBACKS];
   size_t num_callbacks;
+  page_range *page_ranges;  // by place
+  size_t num_page_ranges, page_ranges_capacity;
 };
 
 // ---- backing_callbacks.c: a copy of the callbacks, taken under the lock, called without it ----
@@ -137,6 +147,7 @@ typedef struct plan {
   size_t num_pieces, capacity;
   uint64_t created_bytes;
   vmp_backing_calls calls;  // made for it, undoing included
+  bool pages;               // its chunks become pages of regions
 } plan;
 
 typedef struct plan_rules {
@@ -158,6 +169,10 @@ vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_r
 // plan_undo_records puts chunks and slots back as they were before plan_make, for pieces that touched no driver.
 void plan_undo_records(vmp_backing *b, plan *p);
 void plan_free(plan *p);
+// plan_add_piece puts a chunk (a new one for PIECE_CREATE) at [slot, ...). False: no host memory, nothing changed.
+bool plan_add_piece(vmp_backing *b, plan *p, piece_source source, uint32_t chunk_id, unsigned order, uint64_t slot);
+// plan_why_not says why `needed_bytes` could not be planned: they exist but don't fit here, a limit, or the device.
+vmp_status plan_why_not(const vmp_backing *b, uint64_t needed_bytes, const plan_rules *rules);
 
 // backing_may_move_pending: whether chunks under unfinished work may be gathered. Each leaves a retiring place behind;
 // no more of these than there is memory. And only one stream's: side by side with another's, the layers would place
@@ -170,7 +185,20 @@ typedef struct hole {
 } hole;
 void backing_room_around(const vmp_backing *b, hole *h, bool at_start, bool at_end, uint64_t reach);
 
+// ---- backing_page_ranges.c, backing_pages.c ----
+// backing_clip_to_pages keeps the room around a hole out of page ranges; *reach: how far it may go downwards.
+void backing_clip_to_pages(const vmp_backing *b, hole *h, uint64_t *reach);
+// backing_is_idle_page: whether a slot lies in no page range that is in use.
+bool backing_is_idle_page(const vmp_backing *b, uint64_t slot);
+// backing_pick_page finds a complete parked page for others than regions: the largest of at most `fit` granules' order,
+// else the smallest larger one that has room. 0: none.
+uint32_t backing_pick_page(const vmp_backing *b, unsigned fit, uint64_t room);
+
 // ---- backing_layers.c ----
+// backing_first_rules asks the device and the limits what a claim may do. MAY UNLOCK.
+plan_rules backing_first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort);
+// backing_next_rules learns from a failed attempt; false when there is nothing more to try.
+bool backing_next_rules(plan_rules *rules, vmp_status status, uint64_t created);
 // backing_claim is the claim of backing_ops.h; what was moved, and the calls for it, is added to *tally. MAY UNLOCK.
 vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                          vmp_gather_report *tally, vmp_fence *out_after);

@@ -6,9 +6,6 @@
 #include "vmm/backing_internal.h"
 #include "vmm/memory.h"
 
-// Attempts of one claim: with surplus, exact, and then with ever less to create, as refusals teach.
-#define CLAIM_ATTEMPTS 8
-
 static inline uint64_t first_slot(const vmp_backing *b, uint64_t offset) { return offset >> b->granule_log2; }
 static inline uint64_t end_slot(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
   return ((offset + bytes - 1) >> b->granule_log2) + 1;
@@ -214,7 +211,7 @@ static uint64_t device_room(vmp_backing *b) {
   return code == 0 ? free_bytes : UINT64_MAX;
 }
 
-static plan_rules first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort) {
+plan_rules backing_first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort) {
   plan_rules rules = {.stream = stream, .effort = effort, .wait_allowed = !b->options.complete_only};
   if (effort == VMP_EFFORT_READY) rules.wait_allowed = false;
   if (effort == VMP_EFFORT_TAKE) {
@@ -239,8 +236,7 @@ static plan_rules first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effor
   return rules;
 }
 
-// next_rules learns from a failed attempt; false when there is nothing more to try.
-static bool next_rules(plan_rules *rules, vmp_status status, uint64_t created) {
+bool backing_next_rules(plan_rules *rules, vmp_status status, uint64_t created) {
   bool had_surplus = rules->growth_slots > 1;
   rules->growth_slots = 0;  // the surplus was optional
   if (created != UINT64_MAX) {
@@ -269,7 +265,7 @@ static void tally_plan(const vmp_backing *b, const plan *p, bool done, vmp_gathe
 // fill_holes maps every hole of the range, whose mapped part is pinned. MAY UNLOCK.
 static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_stream_index stream, vmp_effort effort,
                              vmp_gather_report *tally) {
-  plan_rules rules = first_rules(b, stream, effort);
+  plan_rules rules = backing_first_rules(b, stream, effort);
   vmp_status status = VMP_OK;
   for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
     range_state state = look(b, slot, end);
@@ -290,7 +286,7 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_st
       plan_free(&p);
       if (status == VMP_OK && look(b, slot, end) == RANGE_MAPPED) return VMP_OK;
       if (status == VMP_OK) continue;
-      if (!next_rules(&rules, status, created)) return status;
+      if (!backing_next_rules(&rules, status, created)) return status;
       continue;
     }
     plan_free(&p);

@@ -121,8 +121,7 @@ static bool grow_pieces(plan *p) {
   return true;
 }
 
-// add_piece puts a chunk at [slot, ...). False: no host memory, nothing changed.
-static bool add_piece(vmp_backing *b, plan *p, piece_source source, uint32_t chunk_id, unsigned order, uint64_t slot) {
+bool plan_add_piece(vmp_backing *b, plan *p, piece_source source, uint32_t chunk_id, unsigned order, uint64_t slot) {
   uint64_t slots = UINT64_C(1) << order;
   if (!grow_pieces(p) || !vmp_node_pool_reserve(&b->places, 1) || !backing_prepare_slots(b, slot, slots)) return false;
   if (source == PIECE_CREATE) {
@@ -204,6 +203,10 @@ static bool next_source(const vmp_backing *b, const plan *p, const plan_rules *r
       id = pick_spare_larger(b, fit, room);
     }
     if (id == 0 && hard) source = PIECE_CREATE;
+    if (id == 0 && !hard && rules->effort >= VMP_EFFORT_NORMAL) {
+      source = PIECE_TAKE;
+      id = backing_pick_page(b, fit, room);
+    }
   }
   if (source != PIECE_CREATE && id == 0) return false;
   *out_source = source;
@@ -221,7 +224,7 @@ static vmp_status add_surplus(vmp_backing *b, hole h, uint64_t start, const plan
     if (want > h.high - h.slot) want = h.high - h.slot;
     if (want > budget) want = budget;
     unsigned order = vmp_log2(want) < rules->max_order ? vmp_log2(want) : rules->max_order;
-    if (!add_piece(b, p, PIECE_CREATE, 0, order, h.slot)) {
+    if (!plan_add_piece(b, p, PIECE_CREATE, 0, order, h.slot)) {
       return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to plan a mapping");
     }
     h.slot += UINT64_C(1) << order;
@@ -245,7 +248,7 @@ static vmp_status fill_hole(vmp_backing *b, hole h, const plan_rules *rules, pla
     }
     uint64_t slots = UINT64_C(1) << order, slot = h.slot;
     if (slots > above) slot = h.slot - (slots - above);  // it ends where the room ends, and begins below the hole
-    if (!add_piece(b, p, source, id, order, slot)) {
+    if (!plan_add_piece(b, p, source, id, order, slot)) {
       return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to plan a mapping");
     }
     h.slot = slot + slots;
@@ -258,6 +261,7 @@ void backing_room_around(const vmp_backing *b, hole *h, bool at_start, bool at_e
   h->low = h->slot;
   h->high = h->end;
   if (at_end && backing_has_slot(b, h->end - 1)) h->high = backing_skip_unmapped(b, h->end, h->end + reach);
+  backing_clip_to_pages(b, h, &reach);
   if (!at_start) return;
   while (h->low > 0 && h->slot - h->low < reach && backing_has_slot(b, h->low - 1) &&
          backing_word(b, h->low - 1) == 0) {
@@ -278,8 +282,7 @@ static uint64_t idle_bytes(const vmp_backing *b, const plan_rules *rules) {
   return bytes;
 }
 
-// why_not says why `needed_bytes` could not be planned: they exist but don't fit here, a limit, or the device.
-static vmp_status why_not(const vmp_backing *b, uint64_t needed_bytes, const plan_rules *rules) {
+vmp_status plan_why_not(const vmp_backing *b, uint64_t needed_bytes, const plan_rules *rules) {
   uint64_t idle = idle_bytes(b, rules);
   uint64_t room = chunk_room(&b->chunks, b->chunks.hard_limit_bytes);
   if (idle >= needed_bytes || idle + rules->create_bytes >= needed_bytes) {
@@ -341,5 +344,6 @@ vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_r
   for (size_t i = 0; i < p->num_pieces; i++) planned += UINT64_C(1) << p->pieces[i].order;
   plan_undo_records(b, p);
   *out_short = missing << b->granule_log2;
-  return status == VMP_ERROR_HOST_OUT_OF_MEMORY ? status : why_not(b, (missing + planned) << b->granule_log2, &rules);
+  return status == VMP_ERROR_HOST_OUT_OF_MEMORY ? status
+                                                : plan_why_not(b, (missing + planned) << b->granule_log2, &rules);
 }

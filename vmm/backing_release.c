@@ -85,7 +85,7 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
 }
 
 // collect_idle puts up to `most` idle chunks in transit until `wanted` bytes are found: spares first, then
-// parked ones, large ones first, each size oldest first.
+// parked ones, large ones first, each size oldest first, pages of regions last.
 static size_t collect_idle(vmp_backing *b, uint64_t wanted, size_t most, removal *list) {
   size_t count = 0;
   uint64_t found = 0;
@@ -97,9 +97,10 @@ static size_t collect_idle(vmp_backing *b, uint64_t wanted, size_t most, removal
       start_release(b, id, &list[count++]);
     }
   }
-  for (unsigned order = CHUNK_ORDERS; order-- > 0;) {
+  for (unsigned i = 0; i < PARKED_LISTS; i++) {
     uint32_t next;
-    for (uint32_t id = b->chunks.parked[order].head; id != 0 && count < most && found < wanted; id = next) {
+    unsigned at = i < CHUNK_ORDERS ? CHUNK_ORDERS - 1 - i : PARKED_LISTS - 1 - (i - CHUNK_ORDERS);
+    for (uint32_t id = b->chunks.parked[at].head; id != 0 && count < most && found < wanted; id = next) {
       next = backing_chunk(b, id)->next;
       if (!can_go(b, backing_chunk(b, id))) continue;
       found += chunk_bytes(&b->chunks, backing_chunk(b, id));
@@ -131,8 +132,8 @@ vmp_status vmp_backing_trim(vmp_backing *b, uint64_t keep_bytes, vmp_backing_tri
   vmp_status first_error = vmp_backing_give_back(b, keep_bytes, UINT64_MAX, &released, &ignored);
   if (out_report != NULL) {
     uint64_t pending = 0;
-    for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
-      for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
+    for (unsigned at = 0; at < PARKED_LISTS; at++) {
+      for (uint32_t id = b->chunks.parked[at].head; id != 0; id = backing_chunk(b, id)->next) {
         if (!can_go(b, backing_chunk(b, id))) pending += chunk_bytes(&b->chunks, backing_chunk(b, id));
       }
     }
@@ -145,17 +146,23 @@ vmp_status vmp_backing_trim(vmp_backing *b, uint64_t keep_bytes, vmp_backing_tri
   return first_error;
 }
 
-// order_to_release picks the size of the first chunk to give back for `bytes`: the smallest that suffices, else the
-// largest there is.
-static unsigned order_to_release(const vmp_backing *b, uint64_t bytes) {
-  unsigned best = CHUNK_ORDERS;
+// first_idle finds a chunk of one size that can go: a spare one, the oldest parked one, with `pages` one of a region's.
+static uint32_t first_idle(const vmp_backing *b, unsigned order, bool pages) {
+  uint32_t id = b->chunks.spare[order].head;
+  if (id != 0) return id;
+  id = b->chunks.parked[pages ? CHUNK_ORDERS + order : order].head;
+  while (id != 0 && !can_go(b, backing_chunk(b, id))) id = backing_chunk(b, id)->next;
+  return id;
+}
+
+// chunk_to_release picks the first chunk to give back for `bytes`: of the smallest size that suffices, else of the
+// largest there is. 0: none can go.
+static uint32_t chunk_to_release(const vmp_backing *b, uint64_t bytes, bool pages) {
+  uint32_t best = 0;
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
-    bool there = b->chunks.spare[order].head != 0;
-    for (uint32_t id = b->chunks.parked[order].head; id != 0 && !there; id = backing_chunk(b, id)->next) {
-      there = can_go(b, backing_chunk(b, id));
-    }
-    if (!there) continue;
-    best = order;
+    uint32_t id = first_idle(b, order, pages);
+    if (id == 0) continue;
+    best = id;
     if ((b->granule_bytes << order) >= bytes) break;
   }
   return best;
@@ -167,14 +174,10 @@ uint64_t backing_release_for(vmp_backing *b, uint64_t bytes) {
   uint64_t found = 0, stuck = 0;
   (void)vmp_backing_poll(b);
   while (found < bytes && count < REMOVAL_BATCH) {
-    unsigned order = order_to_release(b, bytes - found);
-    if (order == CHUNK_ORDERS) break;
-    uint32_t id = b->chunks.spare[order].head;
-    if (id == 0) {
-      id = b->chunks.parked[order].head;
-      while (!can_go(b, backing_chunk(b, id))) id = backing_chunk(b, id)->next;
-    }
-    found += b->granule_bytes << order;
+    uint32_t id = chunk_to_release(b, bytes - found, false);
+    if (id == 0) id = chunk_to_release(b, bytes - found, true);
+    if (id == 0) break;
+    found += chunk_bytes(&b->chunks, backing_chunk(b, id));
     start_release(b, id, &list[count++]);
   }
   vmp_status ignored = VMP_OK;

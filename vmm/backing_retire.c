@@ -154,8 +154,8 @@ static bool remove_all(vmp_backing *b, collect_fn collect, commit_fn commit, uin
 
 vmp_fence vmp_backing_pending(const vmp_backing *b) {
   vmp_fence pending = VMP_FENCE_NONE;
-  for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
-    for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {
+  for (unsigned list = 0; list < PARKED_LISTS; list++) {
+    for (uint32_t id = b->chunks.parked[list].head; id != 0; id = backing_chunk(b, id)->next) {
       const chunk *c = backing_chunk(b, id);
       pending = vmp_fence_merge(pending, chunk_users(c));
     }

@@ -64,15 +64,20 @@ static void unlink_chunk(chunk_store *store, chunk_list *list, uint32_t id) {
   list->count--;
 }
 
+static chunk_list *parked_list(chunk_store *store, const chunk *c) {
+  return &store->parked[c->page ? CHUNK_ORDERS + c->order : c->order];
+}
+
 static void leave_parked(chunk_store *store, uint32_t id) {
   chunk *c = chunk_at(store, id);
-  unlink_chunk(store, &store->parked[c->order], id);
+  unlink_chunk(store, parked_list(store, c), id);
   store->parked_bytes -= chunk_bytes(store, c);
 }
 
 void chunk_to_live(chunk_store *store, uint32_t id) {
   leave_parked(store, id);
   chunk_at(store, id)->state = CHUNK_LIVE;
+  chunk_at(store, id)->page = 0;
 }
 
 void chunk_to_parked(chunk_store *store, uint32_t id) {
@@ -80,13 +85,13 @@ void chunk_to_parked(chunk_store *store, uint32_t id) {
   c->state = CHUNK_PARKED;
   c->live = 0;
   c->stamp = ++store->stamp;
-  link_after(store, &store->parked[c->order], id, store->parked[c->order].tail);
+  link_after(store, parked_list(store, c), id, parked_list(store, c)->tail);
   store->parked_bytes += chunk_bytes(store, c);
 }
 
 void chunk_back_to_parked(chunk_store *store, uint32_t id) {
   chunk *c = chunk_at(store, id);
-  chunk_list *list = &store->parked[c->order];
+  chunk_list *list = parked_list(store, c);
   uint32_t prev = list->tail;
   while (prev != 0 && chunk_at(store, prev)->stamp > c->stamp) prev = chunk_at(store, prev)->prev;
   c->state = CHUNK_PARKED;
@@ -112,6 +117,7 @@ void chunk_to_spare(chunk_store *store, uint32_t id) {
   chunk *c = chunk_at(store, id);
   c->state = CHUNK_SPARE;
   c->live = 0;
+  c->page = 0;
   link_after(store, &store->spare[c->order], id, store->spare[c->order].tail);
   store->spare_bytes += chunk_bytes(store, c);
 }
@@ -136,8 +142,8 @@ void chunk_unmapped(chunk_store *store, uint32_t id) {
 }
 
 // check_list walks one list and returns the bytes in it.
-static uint64_t check_list(const chunk_store *store, const chunk_list *list, unsigned order, chunk_state state,
-                           const char *name, vmp_report *report) {
+static uint64_t check_list(const chunk_store *store, const chunk_list *list, unsigned order, bool page,
+                           chunk_state state, const char *name, vmp_report *report) {
   uint64_t count = 0, stamp = 0;
   uint32_t prev = 0;
   for (uint32_t id = list->head; id != 0 && count <= store->count; id = chunk_at(store, id)->next) {
@@ -149,6 +155,8 @@ static uint64_t check_list(const chunk_store *store, const chunk_list *list, uns
     }
     if (c->order != order)
       vmp_report_fault(report, "chunk: %u of order %u is in the %s list of order %u", id, c->order, name, order);
+    if ((c->page != 0) != page)
+      vmp_report_fault(report, "chunk: %u in the %s list is %s page", id, name, page ? "no" : "a");
     if (c->prev != prev) vmp_report_fault(report, "chunk: %u in the %s list has a wrong backward link", id, name);
     if (state == CHUNK_PARKED && c->stamp <= stamp)
       vmp_report_fault(report, "chunk: %u in the parked list is out of order", id);
@@ -165,8 +173,10 @@ static uint64_t check_list(const chunk_store *store, const chunk_list *list, uns
 void chunk_store_check(const chunk_store *store, vmp_report *report) {
   uint64_t parked = 0, spare = 0;
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
-    parked += check_list(store, &store->parked[order], order, CHUNK_PARKED, "parked", report);
-    spare += check_list(store, &store->spare[order], order, CHUNK_SPARE, "spare", report);
+    parked += check_list(store, &store->parked[order], order, false, CHUNK_PARKED, "parked", report);
+    parked +=
+        check_list(store, &store->parked[CHUNK_ORDERS + order], order, true, CHUNK_PARKED, "parked pages", report);
+    spare += check_list(store, &store->spare[order], order, false, CHUNK_SPARE, "spare", report);
   }
   if (parked != store->parked_bytes) {
     vmp_report_fault(report, "chunk: parked_bytes is %llu and the lists hold %llu",

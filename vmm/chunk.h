@@ -3,12 +3,13 @@
 // Owns: one record per handle, the parked lists and spare lists by size, the byte limits. Does not own places: which
 // slots a chunk is mapped at is backing's business.
 //
-//     order k = 2^k granules            parked[k]  oldest -> ... -> youngest
-//                                       spare[k]   -> ...
+//     order k = 2^k granules            parked[k]                 oldest -> ... -> youngest
+//                                       parked[CHUNK_ORDERS + k]  the same of regions' pages, which others take last
+//                                       spare[k]                  -> ...
 //
 //     state     mapped at home   handed out   in a list
 //     LIVE      yes              yes          no
-//     PARKED    yes              no           parked[order]
+//     PARKED    yes              no           parked[order], or, when `page` is set, parked[CHUNK_ORDERS + order]
 //     SPARE     no               no           spare[order]
 //     TRANSIT   somebody has taken it out of its list and calls the driver, outside the lock
 //     BROKEN    its mapping could not be undone: at home, but never handed out until a retry succeeds
@@ -26,6 +27,7 @@
 #include "vmm/node_pool.h"
 
 #define CHUNK_ORDERS 32u
+#define PARKED_LISTS (2 * CHUNK_ORDERS)
 
 typedef enum chunk_state { CHUNK_TRANSIT = 0, CHUNK_LIVE, CHUNK_PARKED, CHUNK_SPARE, CHUNK_BROKEN } chunk_state;
 
@@ -42,6 +44,7 @@ typedef struct chunk {
   uint8_t order;
   uint8_t state;  // chunk_state
   uint8_t used;   // 0: a free record
+  uint8_t page;   // a region's page: once it is parked, others take it last, and only when complete
 } chunk;
 
 typedef struct chunk_list {
@@ -52,7 +55,7 @@ typedef struct chunk_list {
 typedef struct chunk_store {
   vmp_node_pool records;
   uint64_t granule_bytes;
-  chunk_list parked[CHUNK_ORDERS], spare[CHUNK_ORDERS];
+  chunk_list parked[PARKED_LISTS], spare[CHUNK_ORDERS];
   uint64_t stamp;
   uint64_t hard_limit_bytes, soft_limit_bytes;
   uint64_t held_bytes, parked_bytes, spare_bytes, mapped_bytes, peak_mapped_bytes, broken_bytes;
@@ -81,7 +84,7 @@ uint32_t chunk_new(chunk_store *store, unsigned order);
 void chunk_drop(chunk_store *store, uint32_t id);
 
 // State changes. Each takes a chunk in TRANSIT (or LIVE, PARKED where named) to the state in its name.
-void chunk_to_live(chunk_store *store, uint32_t id);         // from PARKED
+void chunk_to_live(chunk_store *store, uint32_t id);         // from PARKED; no page any more
 void chunk_to_parked(chunk_store *store, uint32_t id);       // from LIVE or TRANSIT, mapped at home; youngest
 void chunk_back_to_parked(chunk_store *store, uint32_t id);  // undo: to its old place in the list, by stamp
 void chunk_to_transit(chunk_store *store, uint32_t id);      // from PARKED or SPARE

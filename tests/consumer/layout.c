@@ -117,7 +117,7 @@ AT(vmp_defragment_report, release_calls, 80);
 AT(vmp_defragment_report, stop, 88);
 AT(vmp_defragment_report, reason, 96);
 
-SIZE(vmp_pool_stats_data, 304);
+SIZE(vmp_pool_stats_data, 336);
 AT(vmp_pool_stats_data, struct_size, 0);
 AT(vmp_pool_stats_data, reserved_va, 8);
 AT(vmp_pool_stats_data, mapped, 16);
@@ -156,6 +156,33 @@ AT(vmp_pool_stats_data, host_waits, 272);
 AT(vmp_pool_stats_data, steps, 280);
 AT(vmp_pool_stats_data, step_peak_live, 288);
 AT(vmp_pool_stats_data, max_step_peak_live, 296);
+AT(vmp_pool_stats_data, regions, 304);
+AT(vmp_pool_stats_data, region_reserved, 312);
+AT(vmp_pool_stats_data, region_committed, 320);
+AT(vmp_pool_stats_data, region_live, 328);
+
+SIZE(vmp_region_options, 48);
+AT(vmp_region_options, struct_size, 0);
+AT(vmp_region_options, max_bytes, 8);
+AT(vmp_region_options, page_bytes, 16);
+AT(vmp_region_options, limit_bytes, 24);
+AT(vmp_region_options, name, 32);
+AT(vmp_region_options, wait, 40);
+
+SIZE(vmp_region_pages, 16);
+AT(vmp_region_pages, first, 0);
+AT(vmp_region_pages, count, 8);
+
+SIZE(vmp_region_info, 72);
+AT(vmp_region_info, struct_size, 0);
+AT(vmp_region_info, base, 8);
+AT(vmp_region_info, name, 16);
+AT(vmp_region_info, max_bytes, 24);
+AT(vmp_region_info, page_bytes, 32);
+AT(vmp_region_info, limit_bytes, 40);
+AT(vmp_region_info, committed_bytes, 48);
+AT(vmp_region_info, parked_bytes, 56);
+AT(vmp_region_info, retiring_bytes, 64);
 
 SIZE(vmp_host_work_counts_data, 80);
 AT(vmp_host_work_counts_data, struct_size, 0);

@@ -101,6 +101,10 @@ void map_ledger(FILE *out, const map_style *style, const snapshot *s) {
     fprintf(out, "; %.1f %% of it is live", 100 * (double)s->live / (double)s->mapped);
   }
   fprintf(out, "\nlargest block without a driver call %s\n", size_text(s->largest_free_mapped, a));
+  if (s->regions > 0) {
+    fprintf(out, "regions %" PRIu64 ", with %s committed of %s of addresses\n", s->regions,
+            size_text(s->region_committed, a), size_text(s->region_reserved, b));
+  }
   if (s->retiring > 0) fprintf(out, "retiring %s of addresses, until GPU work is done\n", size_text(s->retiring, a));
   if (s->broken > 0) fprintf(out, "BROKEN %s, whose mapping could not be made or undone\n", size_text(s->broken, a));
 }

@@ -25,8 +25,10 @@ static const glyph state_glyphs[] = {
     [SNAPSHOT_BROKEN] = {"X", "X", STYLE_RED, "broken"},
 };
 static const glyph partly_glyph = {"▓", "=", STYLE_CYAN, "mapped in part"};
-static const style_color layer_colors[] = {
-    [SNAPSHOT_SLAB] = STYLE_MAGENTA, [SNAPSHOT_MID] = STYLE_GREEN, [SNAPSHOT_BUDDY] = STYLE_BLUE};
+static const style_color layer_colors[] = {[SNAPSHOT_SLAB] = STYLE_MAGENTA,
+                                           [SNAPSHOT_MID] = STYLE_GREEN,
+                                           [SNAPSHOT_BUDDY] = STYLE_BLUE,
+                                           [SNAPSHOT_REGION] = STYLE_YELLOW};
 static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 static const char *const tenths[] = {" ", "1", "2", "3", "4", "5", "6", "7", "8", "9", "@"};
 
@@ -163,7 +165,11 @@ static void put_blocks(FILE *out, const map_style *style, style_color *pen, cons
   fputs(style->utf8 ? eighths[level] : tenths[level], out);
 }
 
-static bool has_blocks(const cell *c) { return c->layer_bytes[0] + c->layer_bytes[1] + c->layer_bytes[2] > 0; }
+static bool has_blocks(const cell *c) {
+  uint64_t live = 0;
+  for (snapshot_layer l = SNAPSHOT_SLAB; l < SNAPSHOT_NUM_LAYERS; l++) live += c->layer_bytes[l];
+  return live > 0;
+}
 
 // offset_text writes "+122.125 GiB": as many digits as fit, so that rows can be told apart.
 static void offset_text(uint64_t offset, char buffer[SIZE_TEXT_BYTES]) {
@@ -280,10 +286,12 @@ void map_legend(FILE *out, const map_style *style) {
     legend_item(out, style, &state_glyphs[order[i]], &column);
   fprintf(out, "\nblocks: %s, the share of the cell that is live\n", style->utf8 ? "▁ to █" : "1 to 9 and @");
   if (!style->color) return;
-  static const glyph layers[] = {
-      {"█", "@", STYLE_MAGENTA, "slab"}, {"█", "@", STYLE_GREEN, "mid"}, {"█", "@", STYLE_BLUE, "buddy"}};
+  static const glyph layers[] = {{"█", "@", STYLE_MAGENTA, "slab"},
+                                 {"█", "@", STYLE_GREEN, "mid"},
+                                 {"█", "@", STYLE_BLUE, "buddy"},
+                                 {"█", "@", STYLE_YELLOW, "region"}};
   column = 7;
   fputs("       ", out);
-  for (size_t i = 0; i < 3; i++) legend_item(out, style, &layers[i], &column);
+  for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++) legend_item(out, style, &layers[i], &column);
   fputc('\n', out);
 }

@@ -16,7 +16,7 @@
 #define MAX_RANGE_BYTES (UINT64_C(1) << 60)
 
 static const char *const state_names[] = {"unmapped", "mapped", "parked", "retiring", "in_transit", "broken"};
-static const char *const layer_names[] = {"slab", "mid", "buddy"};
+static const char *const layer_names[] = {"slab", "mid", "buddy", "region"};
 
 // parsing: where we are, for messages.
 typedef struct parsing {
@@ -144,11 +144,23 @@ static bool read_stats(parsing *p, const json_t *document, snapshot *s) {
       {"device_total", &s->device_total},
       {"granule", &s->granule},
   };
+  const struct {
+    const char *field;
+    uint64_t *value;
+  } later[] = {
+      // not in the first snapshots of version 1.0
+      {"regions", &s->regions},
+      {"region_reserved", &s->region_reserved},
+      {"region_committed", &s->region_committed},
+  };
   char where[300];
   snprintf(where, sizeof(where), "%s: stats", p->name);
   const json_t *stats = json_object_get(document, "stats");
   for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
     if (!json_field_size(stats, fields[i].field, false, where, fields[i].value, p->error)) return false;
+  }
+  for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++) {
+    if (!json_field_size(stats, later[i].field, true, where, later[i].value, p->error)) return false;
   }
   if (!vmp_is_power_of_two(s->granule) || s->granule > MAX_GRANULE_BYTES) {
     return tool_fail(p->error, "%s: field granule: %" PRIu64 " is no power of two up to 2^40", where, s->granule);

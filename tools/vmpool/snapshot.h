@@ -20,7 +20,14 @@ typedef enum snapshot_state {
   SNAPSHOT_NUM_STATES,
 } snapshot_state;
 
-typedef enum snapshot_layer { SNAPSHOT_SLAB = 0, SNAPSHOT_MID, SNAPSHOT_BUDDY, SNAPSHOT_NUM_LAYERS } snapshot_layer;
+// snapshot_layer: SNAPSHOT_REGION stands for committed pages of regions, which no layer owns.
+typedef enum snapshot_layer {
+  SNAPSHOT_SLAB = 0,
+  SNAPSHOT_MID,
+  SNAPSHOT_BUDDY,
+  SNAPSHOT_REGION,
+  SNAPSHOT_NUM_LAYERS,
+} snapshot_layer;
 
 typedef struct snapshot_run {  // slots of one state, relative to the range's base
   uint64_t offset, bytes;
@@ -46,6 +53,7 @@ typedef struct snapshot {
   uint64_t device, granule;
   uint64_t reserved_va, mapped, live, requested, parked, spare, pending, retiring, broken;
   uint64_t largest_free_mapped, device_free, device_total;
+  uint64_t regions, region_reserved, region_committed;  // 0 in snapshots from before there were regions
   snapshot_range *ranges;
   size_t num_ranges;
 } snapshot;
