@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "pool/log.h"
 #include "pool/pool.h"
 #include "pool/thread_cache.h"
 
@@ -91,6 +92,7 @@ static vmp_status hand_out(vmp_pool *pool, const vmp_plan *plan, const vmp_place
   }
   if (status == VMP_OK) {
     settle(pool, plan, placed, stream);
+    vmp_log_alloc(pool, plan, placed, stream);
     if (unfinished) pool->unfinished_wait_allocs++;
     return VMP_OK;
   }
@@ -118,6 +120,7 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
     if (plan->layer == VMP_LAYER_SLAB) vmp_cache_refill(pool, plan->requested_bytes, stream, plan->request.stream);
   } else {
     pool->failed_allocs++;
+    vmp_log_failed(pool, plan, status, stream);
   }
   vmp_guard_unlock(&pool->guard);
   if (status == VMP_OK) *out_ptr = (void *)(uintptr_t)address;
@@ -202,13 +205,15 @@ static uint64_t block_bytes(const vmp_pool *pool, uint64_t offset) {
 }
 
 // took_out: a block that is not live any more goes back to its layer.
-static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, uint64_t bytes, vmp_fence fence) {
+static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, uint64_t bytes, vmp_stream_index index,
+                     vmp_fence fence) {
   vmp_layer layer = vmp_block_layer(word);
   if (vmp_block_is_labelled(word)) vmp_label_remove(&pool->tags, offset, bytes, bytes - vmp_block_slack(word));
   vmp_route_release(pool, layer, offset, fence);
   pool->live_bytes[layer] -= bytes;
   pool->requested_bytes -= bytes - vmp_block_slack(word);
   pool->frees++;
+  vmp_log_free(pool, offset, bytes, word, index, fence);
   if (pool->over_limit) vmp_limits_shrink(pool);
 }
 
@@ -217,7 +222,7 @@ static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index)
   bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
   uint64_t word = in_pool ? vmp_books_take(pool, offset) : 0;
   if (word == 0) return not_live(pool, ptr, in_pool, offset);
-  took_out(pool, offset, word, block_bytes(pool, offset), fence_of_free(pool, offset, word, index));
+  took_out(pool, offset, word, block_bytes(pool, offset), index, fence_of_free(pool, offset, word, index));
   return VMP_OK;
 }
 
@@ -242,7 +247,7 @@ vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
 
 // ---- record_use, query ----
 
-static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index index) {
+static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index index, vmp_stream stream) {
   uint64_t offset = 0;
   bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
   uint64_t word = in_pool ? vmp_books_get(pool, offset) : 0;
@@ -251,6 +256,7 @@ static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index inde
   uint64_t *mask = vmp_offset_map_find(&pool->streams, offset);
   if (mask != NULL) {
     *mask |= UINT64_C(1) << index;
+    vmp_log_use(pool, offset, index, stream);
     return VMP_OK;
   }
   vmp_status status = vmp_offset_map_promise(&pool->streams);
@@ -261,6 +267,7 @@ static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index inde
     return not_live(pool, ptr, in_pool, offset);
   }
   vmp_offset_map_add(&pool->streams, offset, UINT64_C(1) << index);
+  vmp_log_use(pool, offset, index, stream);
   return VMP_OK;
 }
 
@@ -269,7 +276,7 @@ vmp_status vmp_record_use(vmp_pool *pool, void *ptr, vmp_stream stream) {
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
-  vmp_status status = record_locked(pool, ptr, index);
+  vmp_status status = record_locked(pool, ptr, index, stream);
   vmp_guard_unlock(&pool->guard);
   return status;
 }

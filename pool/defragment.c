@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "pool/log.h"
 #include "pool/pool.h"
 
 // Rounds of one run. One is enough unless other threads place blocks where memory is being gathered.
@@ -260,7 +261,13 @@ vmp_status vmp_pool_defragment(vmp_pool *pool, const vmp_defragment_options *opt
   if (r.options.max_driver_calls != 0) r.limit_calls = r.options.max_driver_calls;
   if (r.options.max_us != 0 && !vmp_add(now_us(), r.options.max_us, &r.deadline_us)) r.deadline_us = UINT64_MAX;
   vmp_guard_lock(&pool->guard);
+  bool logged = r.options.dry_run == 0;
+  if (logged) vmp_log_simple(pool, VMP_LOG_DEFRAGMENT, VMP_LOG_BEGIN, r.options.want_bytes, 0, 0);
   vmp_status status = defragment_locked(&r, &report);
+  if (logged) {
+    vmp_log_simple(pool, VMP_LOG_DEFRAGMENT, 0, report.moved_bytes, report.released_bytes,
+                   report.largest_free_mapped_after);
+  }
   vmp_guard_unlock(&pool->guard);
   if (out_report == NULL || (status == VMP_ERROR_BUSY && report.reason == NULL)) return status;
   report.struct_size = out_report->struct_size;

@@ -1,7 +1,7 @@
 // limits.c: giving memory back, and limits that change while the pool runs. See vmpool.h and pool.h.
 #include <inttypes.h>
 
-#include "pool/pool.h"
+#include "pool/log.h"
 
 uint64_t vmp_limits_held(const vmp_pool *pool) {
   vmp_backing_stats stats;
@@ -27,6 +27,7 @@ vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *o
   vmp_backing_trim_report report = {0};
   vmp_guard_lock(&pool->guard);
   vmp_status status = trim_locked(pool, keep_bytes, &report);
+  vmp_log_simple(pool, VMP_LOG_TRIM, 0, keep_bytes, report.released_bytes, 0);
   vmp_guard_unlock(&pool->guard);
   if (out_report != NULL) {
     out_report->released_bytes = report.released_bytes;
@@ -70,6 +71,7 @@ vmp_status vmp_pool_set_limit(vmp_pool *pool, vmp_limit which, uint64_t bytes) {
   if (bytes != UINT64_MAX) bytes = vmp_align_down(bytes, pool->device.granule_bytes);
   vmp_status status = VMP_OK;
   vmp_guard_lock(&pool->guard);
+  vmp_log_simple(pool, VMP_LOG_LIMIT, 0, bytes, (uint64_t)which, 0);
   if (which == VMP_LIMIT_HARD) {
     status = set_hard_limit(pool, bytes);
   } else {

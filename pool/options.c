@@ -247,6 +247,7 @@ static vmp_status copy_struct(void *ours, size_t our_size, const void *theirs, c
 #define TAKE_TEXT(key, field) take_text(config, VMP_OPTION_##key, fields->field)
 #define TAKE_WORD(key, field) take_text(config, VMP_OPTION_##key, fields->field)
 #define TAKE_ORDINALS(key, field) take_ordinals(config, VMP_OPTION_##key, fields->field, fields->num_##field)
+#define TAKE_ONLY(key, field) VMP_OK
 #define TAKE_SIZES(key, field) take_sizes(config, VMP_OPTION_##key, fields->field, fields->num_##field)
 #define X(key, kind, how, field, ...) \
   if (status == VMP_OK) {             \

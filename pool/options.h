@@ -61,6 +61,7 @@ typedef vmp_sizes vmp_value_sizes;
 // X(key, kind, how, field, default, choices, zero, sentence)
 //   how       what the struct's field holds: U64, INT, REAL, TEXT, WORD (a choice by name), ORDINALS and SIZES (with
 //             num_field)
+//             ONLY: no field, text only
 //   default   as text; "" where the device decides (vmp_config_resolve), or for an empty text
 //   zero      ZERO: an explicit zero has a meaning. NONZERO: it is an error
 #define VMP_DRIVER_OPTIONS(X)                                                                                   \
@@ -97,7 +98,10 @@ typedef vmp_sizes vmp_value_sizes;
   X(peers, devices, ORDINALS, peers, "", NULL, ZERO, "devices that may use the pool's memory")                   \
   X(classes, sizes, SIZES, class_bytes, "", NULL, ZERO, "fixed block sizes beside slab's own")                         \
   X(wait_limit, share, REAL, wait_limit, "0.2", NULL, ZERO, "idle share of mapped above which streams wait")                           \
-  X(thread_cache, limit, U64, thread_cache_bytes, "none", NULL, ZERO, "what threads keep for themselves, all in all")
+  X(thread_cache, limit, U64, thread_cache_bytes, "none", NULL, ZERO, "what threads keep for themselves, all in all")                   \
+  X(log, text, ONLY, none, "", NULL, ZERO, "file of the event log")                                                    \
+  X(log_ring, bytes, ONLY, none, "0", NULL, ZERO, "size of the event log as a ring; 0: it grows")                      \
+  X(log_stacks, bytes, ONLY, none, "0", NULL, ZERO, "a stack is logged per so many bytes; 0: none")
 
 typedef enum vmp_option {
 #define X(key, ...) VMP_OPTION_##key,

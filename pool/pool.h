@@ -69,6 +69,8 @@ typedef struct vmp_failure {
   char message[sizeof((vmp_error *)NULL)->message];
 } vmp_failure;
 
+struct vmp_log;
+
 struct vmp_pool {
   uint64_t id;                                     // no other pool of the process has or had it
   _Atomic uint8_t cache_classes[VMP_CACHE_STEPS];  // by steps: the class whose objects serve a request; NO_CLASS: none
@@ -121,6 +123,7 @@ struct vmp_pool {
   uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
   bool defragmenting;                                       // some thread is
   vmp_failure failure;
+  struct vmp_log *log;  // NULL: nothing is logged
   bool over_limit;  // a lowered hard limit is not reached yet: frees go on shrinking
 };
 

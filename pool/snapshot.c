@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "pool/log.h"
 #include "pool/save_file.h"
 #include "vmm/memory.h"
 
@@ -87,14 +88,16 @@ static bool write_document(snapshot *s) {
   vmp_books_walk(s->pool, keep_block, s);
   vmp_regions_walk(s->pool, keep_run, s);
   qsort(s->blocks, s->num_blocks, sizeof *s->blocks, compare_blocks);
+  if (vmp_log_on(s->pool)) s->log_records = vmp_log_written(s->pool->log);
   vmp_json_open(&s->json, NULL, '{');
   vmp_snapshot_head(s);
   vmp_snapshot_ranges(s);
   vmp_json_close(&s->json);
+  if (vmp_log_on(s->pool)) vmp_log_write_simple(s->pool, VMP_LOG_SNAPSHOT, 0, 0, 0, 0, s->path);
   return !vmp_json_failed(&s->json);
 }
 
-static vmp_status write_to(snapshot *s, const char *path) {
+static vmp_status write_to(snapshot *s) {
   vmp_pool *pool = s->pool;
   // What asks the driver, or waits for those who do, comes before the lock.
   s->device_free_bytes = vmp_stats_device_free(pool);
@@ -110,15 +113,16 @@ static vmp_status write_to(snapshot *s, const char *path) {
     vmp_guard_unlock(&pool->guard);
   }
   if (!whole) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the snapshot's text");
-  return vmp_save_file(path, s->json.text, s->json.length);
+  return vmp_save_file(s->path, s->json.text, s->json.length);
 }
 
 vmp_status vmp_snapshot_write(vmp_pool *pool, const char *path, const char *trigger) {
   snapshot *s = vmp_mem_calloc(1, sizeof *s);
   if (s == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for a snapshot");
   s->pool = pool;
+  s->path = path;
   s->trigger = trigger;
-  vmp_status status = write_to(s, path);
+  vmp_status status = write_to(s);
   vmp_mem_free(s->blocks);
   vmp_json_free(&s->json);
   vmp_mem_free(s);

@@ -28,7 +28,8 @@ typedef struct snapshot_stream {
 typedef struct snapshot {
   vmp_pool *pool;
   vmp_json json;
-  const char *trigger;
+  const char *path, *trigger;
+  uint64_t log_records;  // that come before this instant
   uint64_t device_free_bytes;
   vmp_driver_calls calls;
   snapshot_stream streams[SNAPSHOT_MAX_STREAMS];

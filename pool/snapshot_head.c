@@ -3,6 +3,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "pool/log.h"
 #include "pool/snapshot.h"
 
 #define SCHEMA_NAME "vmpool-snapshot"
@@ -220,6 +221,18 @@ static void write_clock(snapshot *s) {
   vmp_json_close(json);
 }
 
+static void write_log(snapshot *s) {
+  vmp_json *json = &s->json;
+  if (s->pool->log == NULL) {
+    vmp_json_null(json, "log");
+    return;
+  }
+  vmp_json_open_inline(json, "log", '{');
+  vmp_json_string(json, "file", vmp_log_path(s->pool->log));
+  vmp_json_uint(json, "records", s->log_records);
+  vmp_json_close(json);
+}
+
 // write_failure writes the last failed allocation, or null.
 static void write_failure(snapshot *s) {
   const vmp_failure *failure = &s->pool->failure;
@@ -287,7 +300,7 @@ void vmp_snapshot_head(snapshot *s) {
   write_layers(s);
   write_clock(s);
   write_streams(s);
-  vmp_json_null(&s->json, "log");
+  write_log(s);
   write_failure(s);
   write_tags(s);
   vmp_json_open(&s->json, "spares", '[');

@@ -9,8 +9,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "pool/log.h"
 #include "pool/option_text.h"
-#include "pool/pool.h"
 #include "vmm/memory.h"
 
 // How far below the asked size a refused reservation is tried, to tell the user what would work.
@@ -59,6 +59,7 @@ static vmp_status reserve(vmp_pool *pool, uint64_t bytes, uint64_t minimum_bytes
   }
   vmp_status status = hand_to_buddy(pool, unadded->offset, unadded->bytes);
   if (status != VMP_OK) return status;
+  vmp_log_range(pool, unadded->offset, unadded->bytes);
   if (out_bytes != NULL) *out_bytes = unadded->bytes;
   unadded->bytes = 0;
   return VMP_OK;

@@ -1,7 +1,7 @@
 // stats.c: the pool's statistics. See vmpool.h and pool.h.
 #include <string.h>
 
-#include "pool/pool.h"
+#include "pool/log.h"
 #include "vmm/context.h"
 
 // ask_device asks for free memory. Without the lock.
@@ -68,6 +68,7 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
                    vmp_offset_map_metadata_bytes(&pool->streams) + vmp_span_map_metadata_bytes(&pool->span_map) +
                    vmp_tags_metadata_bytes(&pool->tags) + vmp_caches_metadata(pool) +
                    vmp_regions_metadata(pool);
+  if (pool->log != NULL) bytes += vmp_log_metadata_bytes(pool->log);
   for (size_t i = 0; i < pool->num_reservations; i++) {
     bytes += sizeof pool->reservations[i] + pool->reservations[i].bytes / pool->device.granule_bytes / 8;
   }

@@ -4,7 +4,7 @@
 //     peak        step 1 |  step 2 | ...       the most that was live within a step, its first moment included
 //
 // Owns: the marks. Does not own: what is learnt from them.
-#include "pool/pool.h"
+#include "pool/log.h"
 
 vmp_status vmp_pool_step(vmp_pool *pool) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
@@ -17,6 +17,7 @@ vmp_status vmp_pool_step(vmp_pool *pool) {
     pool->max_step_peak_live_bytes = pool->step_peak_live_bytes;
   }
   pool->step_live_bytes = vmp_pool_live_bytes(pool);
+  vmp_log_simple(pool, VMP_LOG_STEP, 0, pool->step_peak_live_bytes, pool->steps, 0);
   vmp_guard_unlock(&pool->guard);
   return VMP_OK;
 }

@@ -356,5 +356,6 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 
 #include "pool/vmpool_region.h"
 #include "pool/vmpool_tag.h"
+#include "pool/vmpool_log.h"  // IWYU pragma: export
 
 #endif  // VMPOOL_POOL_VMPOOL_H_

@@ -175,6 +175,37 @@ void vmp_backing_unregister(vmp_backing *backing, const void *self);
 // mapped. Two equal answers mean that nothing of the range was remapped in between.
 uint64_t vmp_backing_generation(const vmp_backing *backing, uint64_t offset, uint64_t bytes);
 
+// ---- for the pool's event log ----
+
+// vmp_backing_change: one thing that became true of the mapping. `from`: where a taken chunk was mapped before.
+typedef enum vmp_backing_change_kind {
+  VMP_BACKING_MAPPED = 0,  // a chunk is mapped at its home; `created`: it is new, else it was spare
+  VMP_BACKING_TAKEN,       // a chunk has a new home; RETIRED for the old one follows
+  VMP_BACKING_RETIRED,   // a mapping waits to be removed, its chunk is at home elsewhere; `fence`: who may still use it
+  VMP_BACKING_UNMAPPED,  // a mapping is gone
+  VMP_BACKING_RELEASED,  // a chunk went back to the device; no address
+} vmp_backing_change_kind;
+
+typedef struct vmp_backing_change {
+  vmp_backing_change_kind kind;
+  bool created;
+  uint64_t address, bytes, from;
+  uint64_t chunk_id;
+  vmp_fence fence;
+} vmp_backing_change;
+
+// vmp_backing_observe sets who is told of every change, under the lock, as it is committed (NULL: nobody). It may not
+// call backing.
+typedef void (*vmp_backing_observer)(void *self, const vmp_backing_change *change);
+void vmp_backing_observe(vmp_backing *backing, vmp_backing_observer observer, void *self);
+
+// vmp_backing_is_home: whether the mapping at an offset is its chunk's home (else it waits to be removed, or is on its
+// way).
+bool vmp_backing_is_home(const vmp_backing *backing, uint64_t offset);
+
+// vmp_backing_in_transit: whether driver calls are under way whose outcome isn't committed yet.
+bool vmp_backing_in_transit(const vmp_backing *backing);
+
 typedef struct vmp_backing_stats {
   uint64_t reserved_bytes, reservations;
   uint64_t mapped_bytes, peak_mapped_bytes;  // chunks that have a home

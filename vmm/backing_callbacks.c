@@ -53,3 +53,27 @@ uint64_t vmp_backing_generation(const vmp_backing *b, uint64_t offset, uint64_t 
   }
   return youngest;
 }
+
+// ---- the observer ----
+
+void vmp_backing_observe(vmp_backing *b, vmp_backing_observer observer, void *self) {
+  b->observer = observer;
+  b->observer_self = self;
+}
+
+bool vmp_backing_is_home(const vmp_backing *b, uint64_t offset) {
+  return word_is_home(backing_word(b, offset >> b->granule_log2));
+}
+
+bool vmp_backing_in_transit(const vmp_backing *b) { return b->transits > 0; }
+
+void backing_tell_change(const vmp_backing *b, vmp_backing_change_kind kind, uint32_t chunk_id, uint64_t slot,
+                         uint64_t slots, const vmp_backing_change *more) {
+  vmp_backing_change told = {.kind = kind};
+  if (more != NULL) told = *more;
+  told.kind = kind;
+  told.chunk_id = chunk_id;
+  told.bytes = slots << b->granule_log2;
+  if (slot != UINT64_MAX) told.address = backing_slot_address(b, slot);
+  b->observer(b->observer_self, &told);
+}

@@ -118,6 +118,7 @@ static void settle_broken(vmp_backing *b, piece *at) {
     backing_chunk(b, at->chunk)->aliases++;
     chunk_back_to_parked(&b->chunks, at->chunk);
     backing_log_change(b, at->old_slot, slots);
+    backing_tell(b, VMP_BACKING_RETIRED, at->chunk, at->slot, slots, NULL);
   } else {
     vmp_node_give(&b->places, at->place);
     backing_set_words(b, at->slot, slots, WORD_HOME | at->chunk);
@@ -125,6 +126,8 @@ static void settle_broken(vmp_backing *b, piece *at) {
     backing_chunk(b, at->chunk)->generation = 0;
     if (at->source == PIECE_CREATE) b->chunks.created++;
     chunk_to_broken(&b->chunks, at->chunk);
+    vmp_backing_change mapped = {.created = at->source == PIECE_CREATE};
+    backing_tell(b, VMP_BACKING_MAPPED, at->chunk, at->slot, slots, &mapped);
   }
 }
 
@@ -162,6 +165,9 @@ static void retire_old_home(vmp_backing *b, const piece *at, vmp_fence fence) {
   backing_chunk(b, at->chunk)->aliases++;
   b->slots_retired += slots;
   b->takes++;
+  vmp_backing_change taken = {.from = backing_slot_address(b, at->old_slot)}, retired = {.fence = fence};
+  backing_tell(b, VMP_BACKING_TAKEN, at->chunk, at->slot, slots, &taken);
+  backing_tell(b, VMP_BACKING_RETIRED, at->chunk, at->old_slot, slots, &retired);
 }
 
 static void commit(vmp_backing *b, plan *p) {
@@ -179,6 +185,8 @@ static void commit(vmp_backing *b, plan *p) {
       vmp_node_give(&b->places, at->place);
       c->fence = c->moved = VMP_FENCE_NONE;
       if (at->source == PIECE_CREATE) b->chunks.created++;
+      vmp_backing_change mapped = {.created = at->source == PIECE_CREATE};
+      backing_tell(b, VMP_BACKING_MAPPED, at->chunk, at->slot, slots, &mapped);
     }
     backing_set_words(b, at->slot, slots, WORD_HOME | at->chunk);
     chunk_mapped(&b->chunks, at->chunk, at->slot);

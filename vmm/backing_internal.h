@@ -85,6 +85,8 @@ struct vmp_backing {
   uint64_t takes, takes_resized, slots_retired, leaf_bytes;
   uint64_t generation;  // the last one given to a mapping
   bool prefer_parked;
+  vmp_backing_observer observer;  // NULL: nobody
+  void *observer_self;
   vmp_remap_callbacks callbacks[VMP_MAX_REMAP_CALLBACKS];
   size_t num_callbacks;
   page_range *page_ranges;  // by place
@@ -116,6 +118,14 @@ void backing_set_words(vmp_backing *b, uint64_t slot, uint64_t slots, uint32_t w
 uint64_t backing_skip_unmapped(const vmp_backing *b, uint64_t slot, uint64_t end);
 uint64_t backing_slot_address(const vmp_backing *b, uint64_t slot);
 void backing_log_change(vmp_backing *b, uint64_t slot, uint64_t slots);
+
+// backing_tell tells the observer of a change at a place. Under the lock.
+void backing_tell_change(const vmp_backing *b, vmp_backing_change_kind kind, uint32_t chunk_id, uint64_t slot,
+                         uint64_t slots, const vmp_backing_change *more);
+static inline void backing_tell(const vmp_backing *b, vmp_backing_change_kind kind, uint32_t chunk_id, uint64_t slot,
+                                uint64_t slots, const vmp_backing_change *more) {
+  if (__builtin_expect(b->observer != NULL, 0)) backing_tell_change(b, kind, chunk_id, slot, slots, more);
+}
 
 static inline bool word_is_home(uint32_t word) { return (word & WORD_HOME) != 0; }
 static inline bool word_is_place(uint32_t word) { return (word & WORD_PLACE) != 0; }

@@ -70,14 +70,17 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
       backing_set_words(b, c->home, chunk_slots(c), 0);
       backing_log_change(b, c->home, chunk_slots(c));
       chunk_unmapped(&b->chunks, list[i].id);
+      backing_tell(b, VMP_BACKING_UNMAPPED, list[i].id, list[i].slot, list[i].slots, NULL);
     }
     if (list[i].release_code != 0) {
       chunk_to_spare(&b->chunks, list[i].id);
       *out_stuck += bytes;
       continue;
     }
+    uint64_t slots = chunk_slots(c);
     chunk_drop(&b->chunks, list[i].id);
     b->chunks.released++;
+    backing_tell(b, VMP_BACKING_RELEASED, list[i].id, UINT64_MAX, slots, NULL);
     released += bytes;
   }
   backing_wake(b);

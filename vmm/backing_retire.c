@@ -84,6 +84,7 @@ static bool commit_places(vmp_backing *b, const removal *list, size_t count) {
       continue;
     }
     backing_chunk(b, p->chunk)->aliases--;
+    backing_tell(b, VMP_BACKING_UNMAPPED, p->chunk, p->slot, p->slots, NULL);
     backing_set_words(b, p->slot, p->slots, 0);
     backing_log_change(b, p->slot, p->slots);
     vmp_node_give(&b->places, list[i].id);
@@ -120,6 +121,7 @@ static bool commit_broken_chunks(vmp_backing *b, const removal *list, size_t cou
     }
     backing_set_words(b, c->home, chunk_slots(c), 0);
     backing_log_change(b, c->home, chunk_slots(c));
+    backing_tell(b, VMP_BACKING_UNMAPPED, list[i].id, list[i].slot, list[i].slots, NULL);
     chunk_unmapped(&b->chunks, list[i].id);
     chunk_to_spare(&b->chunks, list[i].id);
     changed = true;

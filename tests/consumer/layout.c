@@ -32,6 +32,11 @@ AT(vmp_driver_calls, event_query, 64);
 AT(vmp_driver_calls, stream_wait, 72);
 AT(vmp_driver_calls, synchronize, 80);
 
+SIZE(vmp_log_start_options, 24);
+AT(vmp_log_start_options, struct_size, 0);
+AT(vmp_log_start_options, ring_bytes, 8);
+AT(vmp_log_start_options, stack_bytes, 16);
+
 SIZE(vmp_pool_options, 224);
 AT(vmp_pool_options, struct_size, 0);
 AT(vmp_pool_options, driver, 8);

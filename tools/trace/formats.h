@@ -15,6 +15,7 @@ typedef struct reading {
   trace_list *list;
   service_requests *requests;
   id_map streams;  // stream of the file -> dense stream
+  tool_error remark;  // something the person should know
 } reading;
 
 bool read_plain(reading *r);
@@ -28,6 +29,7 @@ bool read_torch(reading *r);         // a PyTorch snapshot exported to JSON
 bool read_azure(reading *r);         // TIMESTAMP,ContextTokens,GeneratedTokens
 bool read_mooncake(reading *r);      // JSON lines
 bool read_vidur(reading *r);         // num_prefill_tokens,num_decode_tokens,...
+bool read_log(reading *r);           // vmpool's event log: binary
 
 // reading_stream turns a stream of the file into a dense one: 0 is 0, others are numbered as they appear.
 bool reading_stream(reading *r, uint64_t stream, uint16_t *out_stream);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/log/log_file.h"
 #include "tools/trace/formats.h"
 #include "vmm/align.h"
 
@@ -23,6 +24,7 @@ static const format formats[] = {
     {"interval log", NULL, read_interval_log, false, false},
     {"pytorch", NULL, read_torch, false, true},
     {"mooncake", NULL, read_mooncake, true, true},
+    {"vmpool log", NULL, read_log, false, true},
     {"interval", "id,lower,upper,size", read_interval_csv, false, false},
     {"signed", "t_us,thread,bytes", read_signed, false, false},
     {"timeline", "t_ns,action,bytes,category", read_timeline, false, true},
@@ -31,7 +33,7 @@ static const format formats[] = {
     {"azure", "TIMESTAMP,ContextTokens,GeneratedTokens", read_azure, true, true},
     {"vidur", "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio", read_vidur, true, true},
 };
-enum { FORMAT_PLAIN, FORMAT_INTERVAL_LOG, FORMAT_TORCH, FORMAT_MOONCAKE };
+enum { FORMAT_PLAIN, FORMAT_INTERVAL_LOG, FORMAT_TORCH, FORMAT_MOONCAKE, FORMAT_VMPOOL_LOG };
 
 static bool is_log_row(const input *in) {
   text_span fields[3];
@@ -72,6 +74,7 @@ static const format *recognise(input *in) {
     tool_fail(in->error, "%s is a Python pickle; export the snapshot to JSON first", in->name);
     return NULL;
   }
+  if (log_is(in->text, in->bytes)) return &formats[FORMAT_VMPOOL_LOG];
   if (!input_next_line(in)) return &formats[FORMAT_PLAIN];
   const format *found = recognise_line(in);
   if (found == NULL)
@@ -84,6 +87,7 @@ static const format *recognise(input *in) {
 static bool adopt(trace *t, reading *r, const format *f) {
   tool_error *error = r->in->error;
   t->format = f->name;
+  t->remark = r->remark;
   if (!f->cut_shows && r->in->line_number > 0 && !r->in->line_ended) {
     tool_fail(&t->remark, "%s: the last line has no line end; if the file was cut, its last number may be cut as well",
               r->in->name);

@@ -39,6 +39,7 @@ static const char formats_text[] =
     "  hta           t_us,thread,op,id,bytes,rel_addr,total_allocated\n"
     "  rmm           Thread,Time,Action,Pointer,Size,Stream (RMM's log)\n"
     "  pytorch       a memory snapshot exported to JSON\n"
+    "  vmpool log    an event log of a pool (vmpool record)\n"
     "\n"
     "and files of requests, with --kv contiguous|paged and --model NAME:\n"
     "\n"
