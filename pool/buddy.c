@@ -242,7 +242,7 @@ void vmp_buddy_free(vmp_buddy *buddy, uint64_t offset, vmp_fence fence) {
   uint32_t used = vmp_buddy_holding(buddy, offset / buddy->ops.granule_bytes);
   const vmp_buddy_node *node = vmp_buddy_at(buddy, used);
   if (node->kind == VMP_BUDDY_BLOCK) {
-    buddy->ops.release(buddy->ops.self, offset, node->tree.size * buddy->ops.granule_bytes, fence);
+    (void)buddy->ops.release(buddy->ops.self, offset, node->tree.size * buddy->ops.granule_bytes, fence);
   }
   vmp_buddy_give_back(buddy, used, fence);
 }

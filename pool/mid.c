@@ -35,8 +35,8 @@ vmp_status vmp_mid_create(vmp_mid **out_mid, const vmp_backing_ops *ops, const v
   mid->options.arena_bytes = arena_bytes;
   vmp_node_pool_init(&mid->pieces, sizeof(vmp_mid_piece));
   vmp_node_pool_init(&mid->ranges, sizeof(vmp_range));
-  vmp_ranges_init(&mid->extents, &mid->ranges);
-  vmp_ranges_init(&mid->runs, &mid->ranges);
+  vmp_node_pool_init(&mid->lines, sizeof(vmp_mid_lines));
+  vmp_ranges_init(&mid->mixed, &mid->ranges);
   *out_mid = mid;
   return VMP_OK;
 }
@@ -46,6 +46,7 @@ void vmp_mid_destroy(vmp_mid *mid) {
   vmp_mid_free_arenas(mid);
   vmp_node_pool_finish(&mid->pieces);
   vmp_node_pool_finish(&mid->ranges);
+  vmp_node_pool_finish(&mid->lines);
   vmp_mem_free(mid);
 }
 
@@ -99,11 +100,11 @@ static vmp_status take_place(vmp_mid *mid, const vmp_request *request, void *own
   if (status != VMP_OK) return status;
   status = mid->ops.claim(mid->ops.self, offset, request->bytes, request->stream, request->effort, &moved);
   if (status != VMP_OK) {
-    vmp_mid_give_back(mid, piece, parts_fence);
+    vmp_mid_give_back(mid, piece, parts_fence, false);
     return status;
   }
   // The slots at the block's ends may hold free bytes too: they are mapped now.
-  if (place->cost.slots_to_map > 0) vmp_mid_refresh(mid, offset, end);
+  if (place->cost.slots_to_map > 0) vmp_mid_refresh(mid, offset, end, true);
   *out_placed = (vmp_placed){
       .offset = offset,
       .bytes = request->bytes,
@@ -185,8 +186,8 @@ static uint32_t used_piece(const vmp_mid *mid, uint64_t offset) {
 uint64_t vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence) {
   uint32_t piece = used_piece(mid, offset);
   uint64_t bytes = vmp_mid_piece_at(mid, piece)->bytes;
-  mid->ops.release(mid->ops.self, offset, bytes, fence);
-  vmp_mid_give_back(mid, piece, fence);
+  bool mapped = mid->ops.release(mid->ops.self, offset, bytes, fence);
+  vmp_mid_give_back(mid, piece, fence, mapped);
   return bytes;
 }
 
@@ -205,30 +206,46 @@ bool vmp_mid_owns(const vmp_mid *mid, uint64_t offset) { return vmp_mid_arena_of
 // ---- looking ----
 void vmp_mid_get_stats(vmp_mid *mid, vmp_mid_stats *out) {
   vmp_mid_catch_up(mid);
-  uint32_t largest = vmp_ranges_largest(&mid->runs);
+  uint32_t largest = vmp_mid_runs_largest(mid);
+  vmp_mid_span run = {0, 0};
+  if (largest != 0) run = vmp_mid_run_span(mid, largest);
   *out = (vmp_mid_stats){
       .arenas = mid->num_arenas,
       .arena_bytes = mid->arena_bytes,
       .blocks = mid->blocks,
       .block_bytes = mid->block_bytes,
-      .extents = mid->extents.count,
-      .free_bytes = mid->extents.bytes,
+      .extents = mid->extents,
+      .free_bytes = mid->arena_bytes - mid->block_bytes,
       .parts = mid->pieces.used - mid->blocks,
       .runs = mid->runs.count,
       .free_mapped_bytes = mid->runs.bytes,
-      .largest_run_bytes = largest == 0 ? 0 : vmp_range_at(&mid->runs, largest)->size,
+      .largest_run_bytes = run.to - run.from,
       .metadata_bytes = sizeof *mid + vmp_node_pool_bytes(&mid->pieces) + vmp_node_pool_bytes(&mid->ranges) +
-                        mid->index_bytes + mid->num_arenas * sizeof(vmp_mid_arena) +
+                        vmp_node_pool_bytes(&mid->lines) + mid->index_bytes + mid->num_arenas * sizeof(vmp_mid_arena) +
                         mid->arenas_capacity * sizeof(vmp_mid_arena *),
   };
+}
+
+// walk_free shows free parts that only their mapping tells apart as one. Returns the last of them.
+static uint32_t walk_free(const vmp_mid *mid, uint32_t part, vmp_walk_fn fn, void *context) {
+  const vmp_mid_piece *piece = vmp_mid_piece_at(mid, part);
+  uint64_t offset = piece->offset;
+  vmp_fence fence = piece->fence;
+  while (vmp_mid_is_free(mid, piece->next) && vmp_mid_piece_at(mid, piece->next)->fence.streams == fence.streams) {
+    part = piece->next;
+    piece = vmp_mid_piece_at(mid, part);
+    fence = vmp_fence_merge(fence, piece->fence);
+  }
+  fn(context, offset, vmp_mid_piece_end(piece) - offset, "free", fence);
+  return part;
 }
 
 void vmp_mid_walk(const vmp_mid *mid, vmp_walk_fn fn, void *context) {
   for (size_t i = 0; i < mid->num_arenas; i++) {
     for (uint32_t at = mid->arenas[i]->first; at != 0; at = vmp_mid_piece_at(mid, at)->next) {
       const vmp_mid_piece *piece = vmp_mid_piece_at(mid, at);
-      if (piece->kind == VMP_MID_PART) {
-        fn(context, piece->offset, piece->bytes, "free", piece->fence);
+      if (piece->kind != VMP_MID_USED) {
+        at = walk_free(mid, at, fn, context);
       } else {
         fn(context, piece->offset, piece->bytes, piece->owner == NULL ? "block" : "span", VMP_FENCE_NONE);
       }

@@ -14,7 +14,7 @@ static bool check_list(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_repor
       return false;
     }
     const vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
-    if (piece->kind != VMP_MID_USED && piece->kind != VMP_MID_PART) {
+    if (piece->kind < VMP_MID_USED || piece->kind > VMP_MID_BARE) {
       vmp_report_fault(report, "mid: the piece at %#llx is neither used nor free", (ull)piece->offset);
       return false;
     }
@@ -51,74 +51,137 @@ static void check_pieces(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_rep
     }
     if (piece->next == 0) return;
     const vmp_mid_piece *next = vmp_mid_piece_at(mid, piece->next);
-    if (piece->kind == VMP_MID_PART && next->kind == VMP_MID_PART && piece->fence.streams == next->fence.streams) {
-      vmp_report_fault(report, "mid: the parts that touch at %#llx have fences of the same streams", (ull)next->offset);
+    if (vmp_mid_may_join(mid, index, piece->next)) {
+      vmp_report_fault(report, "mid: the parts that touch at %#llx are alike", (ull)next->offset);
     }
   }
 }
 
-// check_index: the tables hold exactly the starts of the pieces.
-static void check_index(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_report *report) {
-  uint32_t index = arena->first;
+// The pieces in order of their starts, while the tables that must hold these are looked at.
+typedef struct start_walk {
+  const vmp_mid *mid;
+  uint32_t piece;  // the next one
+} start_walk;
+
+// next_before: the next piece if it begins before `end`, else 0; those up to `end` are passed.
+static uint32_t next_before(start_walk *walk, uint64_t end) {
+  uint32_t first = 0;
+  while (walk->piece != 0 && vmp_mid_piece_at(walk->mid, walk->piece)->offset < end) {
+    if (first == 0) first = walk->piece;
+    walk->piece = vmp_mid_piece_at(walk->mid, walk->piece)->next;
+  }
+  return first;
+}
+
+// check_lines: the table of a crowded page holds exactly the starts in it.
+static void check_lines(start_walk *walk, uint32_t index, uint64_t page, vmp_report *report) {
+  if (index == 0 || index > walk->mid->lines.touched) {
+    vmp_report_fault(report, "mid: the index leads to table %u of lines, which doesn't exist", index);
+    return;
+  }
+  const vmp_mid_lines *lines = vmp_node_at(&walk->mid->lines, index);
+  if (lines->starts == 0) {
+    vmp_report_fault(report, "mid: the table of lines of the page at %#llx is empty", (ull)page);
+  }
+  for (unsigned line = 0; line < VMP_MID_LINES; line++) {
+    uint64_t end = page + ((uint64_t)(line + 1) << VMP_MID_LINE_LOG2);
+    uint32_t expected = next_before(walk, end);
+    if (lines->first[line] != expected || (lines->starts >> line & 1) != (expected != 0)) {
+      vmp_report_fault(report, "mid: the index is wrong about the line that ends at %#llx", (ull)end);
+    }
+  }
+}
+
+// check_index: the tables hold exactly the starts of the pieces. Returns how many tables of lines there are.
+static uint64_t check_index(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_report *report) {
+  start_walk walk = {mid, arena->first};
+  uint64_t tables = 0;
   for (size_t s = 0; s < arena->num_sectors; s++) {
     const vmp_mid_pages *pages = arena->sectors[s].pages;
     uint64_t sector = ((arena->offset >> VMP_MID_SECTOR_LOG2) + s) << VMP_MID_SECTOR_LOG2;
     for (unsigned p = 0; p < VMP_MID_PAGES && pages != NULL; p++) {
-      uint64_t end = sector + ((uint64_t)(p + 1) << VMP_MID_PAGE_LOG2);
-      uint32_t expected = index != 0 && vmp_mid_piece_at(mid, index)->offset < end ? index : 0;
+      uint64_t page = sector + ((uint64_t)p << VMP_MID_PAGE_LOG2), end = page + (UINT64_C(1) << VMP_MID_PAGE_LOG2);
       bool start = (pages->starts[p / 64] >> (p % 64) & 1) != 0;
       if (p % 64 == 0 && (pages->words >> (p / 64) & 1) != (pages->starts[p / 64] != 0)) {
         vmp_report_fault(report, "mid: the index is wrong about the 64 pages up to %#llx",
                          (ull)(end + (UINT64_C(63) << VMP_MID_PAGE_LOG2)));
       }
-      if (pages->first[p] != expected || start != (expected != 0)) {
+      uint32_t entry = pages->first[p], expected = entry;
+      if ((entry & VMP_MID_ENTRY_LINES) != 0) {
+        tables++;
+        check_lines(&walk, entry & ~VMP_MID_ENTRY_LINES, page, report);
+      } else {
+        expected = next_before(&walk, end);
+      }
+      if (entry != expected || start != (expected != 0)) {
         vmp_report_fault(report, "mid: the index is wrong about the page that ends at %#llx", (ull)end);
       }
-      while (index != 0 && vmp_mid_piece_at(mid, index)->offset < end) index = vmp_mid_piece_at(mid, index)->next;
     }
   }
+  return tables;
 }
 
-// check_extents: the extents are exactly the longest free stretches of pieces. Returns how many extents it met.
-static uint64_t check_extents(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_report *report) {
-  uint64_t met = 0;
+// check_extents: the mixed extents are exactly the longest free stretches that have a bare part. Adds to what it met.
+typedef struct met {
+  uint64_t extents, mixed, runs, run_bytes, tables;
+} met;
+
+static void check_extents(const vmp_mid *mid, const vmp_mid_arena *arena, met *sum, vmp_report *report) {
   uint32_t index = arena->first;
   while (index != 0) {
     const vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
     uint64_t from = piece->offset;
-    bool used = piece->kind == VMP_MID_USED;
-    while (index != 0 && (vmp_mid_piece_at(mid, index)->kind == VMP_MID_USED) == used) {
-      index = vmp_mid_piece_at(mid, index)->next;
+    if (piece->kind == VMP_MID_USED) {
+      index = piece->next;
+      continue;
     }
-    if (used) continue;
-    uint64_t to = index == 0 ? arena->offset + arena->bytes : vmp_mid_piece_at(mid, index)->offset;
-    uint32_t extent = vmp_ranges_find(&mid->extents, from);
-    const vmp_range *range = extent == 0 ? NULL : vmp_range_at(&mid->extents, extent);
-    if (range == NULL || range->offset != from || vmp_range_end(range) != to) {
-      vmp_report_fault(report, "mid: the free pieces from %#llx to %#llx are no extent", (ull)from, (ull)to);
-    } else {
-      met++;
+    bool mixed = false;
+    for (; vmp_mid_is_free(mid, index); index = vmp_mid_piece_at(mid, index)->next) {
+      mixed = mixed || vmp_mid_is(mid, index, VMP_MID_BARE);
     }
+    sum->extents++;
+    uint64_t to = index == 0 ? vmp_mid_arena_end(arena) : vmp_mid_piece_at(mid, index)->offset;
+    uint32_t extent = vmp_ranges_find(&mid->mixed, from);
+    const vmp_range *range = extent == 0 ? NULL : vmp_range_at(&mid->mixed, extent);
+    bool same = range != NULL && range->offset == from && vmp_range_end(range) == to;
+    if (mixed && !same && !mid->stale) {
+      vmp_report_fault(report, "mid: the free pieces from %#llx to %#llx are no mixed extent", (ull)from, (ull)to);
+    }
+    if (mixed && same) sum->mixed++;
   }
-  return met;
 }
 
-// check_runs: the runs of an extent are exactly its mapped parts. Returns how many runs it met.
-static uint64_t check_runs(const vmp_mid *mid, const vmp_range *extent, vmp_report *report) {
-  uint64_t met = 0, at = extent->offset, to = vmp_range_end(extent);
-  while (at < to) {
-    uint64_t end = to;
-    vmp_run_state state = mid->ops.run(mid->ops.self, at, to, &end);
-    uint32_t run = vmp_ranges_after(&mid->runs, at);
-    const vmp_range *range = run == 0 ? NULL : vmp_range_at(&mid->runs, run);
-    bool same = range != NULL && range->offset == at && vmp_range_end(range) == end;
-    if (state == VMP_RUN_MAPPED && !same) {
-      vmp_report_fault(report, "mid: %#llx to %#llx is free and mapped, but no run", (ull)at, (ull)end);
+// check_kinds: a free part is what the mapping says.
+static void check_kinds(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_report *report) {
+  for (uint32_t index = arena->first; index != 0; index = vmp_mid_piece_at(mid, index)->next) {
+    const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
+    if (part->kind == VMP_MID_USED) continue;
+    for (uint64_t at = part->offset, to = vmp_mid_piece_end(part); at < to;) {
+      uint64_t from = at;
+      bool mapped = mid->ops.run(mid->ops.self, from, to, &at) == VMP_RUN_MAPPED;
+      if (mapped != (part->kind == VMP_MID_MAPPED)) {
+        vmp_report_fault(report, "mid: %#llx to %#llx is free and %s, but its part says otherwise", (ull)from, (ull)at,
+                         mapped ? "mapped" : "not mapped");
+        break;
+      }
     }
-    if (state == VMP_RUN_MAPPED && same) met++;
-    at = end;
   }
-  return met;
+}
+
+// check_runs: the longest stretches of mapped parts are runs, whose ends name each other. (That each is in its tree
+// follows from their number.)
+static void check_runs(const vmp_mid *mid, const vmp_mid_arena *arena, met *sum, vmp_report *report) {
+  for (uint32_t head = arena->first; head != 0; head = vmp_mid_piece_at(mid, head)->next) {
+    if (!vmp_mid_is_head(mid, head)) continue;
+    uint32_t tail = head;
+    while (vmp_mid_is(mid, vmp_mid_piece_at(mid, tail)->next, VMP_MID_MAPPED)) tail = vmp_mid_piece_at(mid, tail)->next;
+    const vmp_mid_piece *first = vmp_mid_piece_at(mid, head), *last = vmp_mid_piece_at(mid, tail);
+    if (first->run_end != tail || last->run_end != head) {
+      vmp_report_fault(report, "mid: the ends of the run at %#llx don't name each other", (ull)first->offset);
+    }
+    sum->runs++;
+    sum->run_bytes += vmp_mid_piece_end(last) - first->offset;
+  }
 }
 
 static bool is_wall(const void *context, uint64_t at) {
@@ -148,30 +211,29 @@ static void check_sums(const vmp_mid *mid, vmp_report *report) {
   if (pieces != mid->pieces.used) {
     vmp_report_fault(report, "mid: the arenas have %llu pieces, but %u nodes are used", (ull)pieces, mid->pieces.used);
   }
-  if (mid->extents.count + mid->runs.count != mid->ranges.used) {
-    vmp_report_fault(report, "mid: there are %llu extents and runs, but %u nodes are used",
-                     (ull)(mid->extents.count + mid->runs.count), mid->ranges.used);
-  }
-  if (mid->ranges.promised != VMP_MID_PROMISED_RANGES * mid->blocks || mid->pieces.promised != 0) {
-    vmp_report_fault(report, "mid: %u range nodes are promised to %llu blocks", mid->ranges.promised, (ull)mid->blocks);
+  if (mid->mixed.count != mid->ranges.used || mid->ranges.promised != 0 || mid->pieces.promised != 0) {
+    vmp_report_fault(report, "mid: there are %llu mixed extents, but %u nodes are used and %u promised",
+                     (ull)mid->mixed.count, mid->ranges.used, mid->ranges.promised + mid->pieces.promised);
   }
 }
 
-// check_arenas: arenas are sorted and disjoint; pieces, index and extents of each. Returns the extents met.
-static uint64_t check_arenas(const vmp_mid *mid, vmp_report *report) {
-  uint64_t met = 0;
+// check_arenas: arenas are sorted and disjoint; pieces, index, extents and runs of each. False: they can't be looked
+// at.
+static bool check_arenas(const vmp_mid *mid, met *sum, vmp_report *report) {
   for (size_t i = 0; i < mid->num_arenas; i++) {
     const vmp_mid_arena *arena = mid->arenas[i];
-    if (i > 0 && arena->offset < mid->arenas[i - 1]->offset + mid->arenas[i - 1]->bytes) {
+    if (i > 0 && arena->offset < vmp_mid_arena_end(mid->arenas[i - 1])) {
       vmp_report_fault(report, "mid: the arena at %#llx overlaps the one before", (ull)arena->offset);
-      return 0;
+      return false;
     }
     size_t faults = report->faults;
-    check_index(mid, arena, report);
+    sum->tables += check_index(mid, arena, report);
     if (report->faults == faults) check_pieces(mid, arena, report);
-    met += check_extents(mid, arena, report);
+    check_extents(mid, arena, sum, report);
+    if (!mid->stale) check_kinds(mid, arena, report);
+    check_runs(mid, arena, sum, report);
   }
-  return met;
+  return true;
 }
 
 size_t vmp_mid_check(vmp_mid *mid, vmp_report *report) {
@@ -181,23 +243,33 @@ size_t vmp_mid_check(vmp_mid *mid, vmp_report *report) {
   for (size_t i = 0; i < mid->num_arenas; i++) whole = check_list(mid, mid->arenas[i], report) && whole;
   vmp_node_pool_check(&mid->pieces, "mid pieces", report);
   vmp_node_pool_check(&mid->ranges, "mid ranges", report);
-  vmp_ranges_check(&mid->extents, "mid extents", is_wall, mid, report);
-  vmp_ranges_check(&mid->runs, "mid runs", is_wall, mid, report);
+  vmp_node_pool_check(&mid->lines, "mid lines", report);
+  vmp_ranges_check(&mid->mixed, "mid mixed extents", is_wall, mid, report);
   if (!whole || report->faults != faults) return report->faults - faults;  // what follows would only repeat it
-  uint64_t extents = check_arenas(mid, report);
+  met sum = {0};
+  if (!check_arenas(mid, &sum, report)) return report->faults - faults;
   check_sums(mid, report);
   if (report->faults != faults) return report->faults - faults;
-  if (extents != mid->extents.count) {
-    vmp_report_fault(report, "mid: %llu extents lie where nothing is free", (ull)(mid->extents.count - extents));
+  uint64_t runs = vmp_mid_runs_check(mid, report);
+  if (report->faults != faults) return report->faults - faults;
+  if (runs != sum.runs || runs != mid->runs.count) {
+    vmp_report_fault(report, "mid: %llu runs are in the trees and %llu counted, but there are %llu", (ull)runs,
+                     (ull)mid->runs.count, (ull)sum.runs);
   }
-  if (mid->stale || report->faults != faults) return report->faults - faults;
-  uint64_t runs = 0;
-  for (uint32_t i = vmp_ranges_after(&mid->extents, 0); i != 0;
-       i = vmp_ranges_after(&mid->extents, vmp_range_at(&mid->extents, i)->offset + 1)) {
-    runs += check_runs(mid, vmp_range_at(&mid->extents, i), report);
+  if (sum.run_bytes != mid->runs.bytes) {
+    vmp_report_fault(report, "mid: the runs hold %llu bytes, but %llu are counted", (ull)sum.run_bytes,
+                     (ull)mid->runs.bytes);
   }
-  if (report->faults == faults && runs != mid->runs.count) {
-    vmp_report_fault(report, "mid: %llu runs lie where nothing is free and mapped", (ull)(mid->runs.count - runs));
+  if (sum.extents != mid->extents) {
+    vmp_report_fault(report, "mid: there are %llu extents, but %llu are counted", (ull)sum.extents, (ull)mid->extents);
+  }
+  if (!mid->stale && sum.mixed != mid->mixed.count) {
+    vmp_report_fault(report, "mid: %llu mixed extents lie where nothing is free or all is mapped",
+                     (ull)(mid->mixed.count - sum.mixed));
+  }
+  if (sum.tables != mid->lines.used) {
+    vmp_report_fault(report, "mid: the index has %llu tables of lines, but %u are used", (ull)sum.tables,
+                     mid->lines.used);
   }
   return report->faults - faults;
 }

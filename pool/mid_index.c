@@ -1,18 +1,25 @@
 // mid_index.c: which piece of an arena holds an offset, in constant time.
 //
 // Problem: a free names an address; a snapshot or a free of a slab object names one inside a block. A search tree
-// over 100,000 blocks costs a dozen cache misses per lookup.
-// Approach: pieces tile the arena, so the piece that holds an offset is the last one that begins at or before it. Pages
-// of 32 KiB remember the lowest piece that begins in them; a bitmap finds the last such page; the list of pieces
-// leads on from there (blocks of mid are larger than a page by default: no step). A piece that reaches into further
-// sectors (128 MiB) is named in each of them, since it holds their first byte.
+// over 100,000 blocks costs a dozen cache misses per lookup; a table fine enough for the smallest blocks costs more
+// than the large ones are worth. Approach: pieces tile the arena, so the piece that holds an offset is the last one
+// that begins at or before it. Pages of 2 MiB remember the lowest piece that begins in them; a bitmap finds the last
+// such page; the list of pieces leads on from there. Where more than 8 pieces begin in a page it gets a table of 64
+// lines of 32 KiB, which works the same way. A piece that reaches into further sectors (8 GiB) is named in each of
+// them, since it holds their first byte.
 //
-//     sector k                                 sector k + 1
-//     | page | page | page | ... | page |      | page | ...
-//       ^p1                 ^p2 ----------------> cover = p2
+//     sector k                                        sector k + 1
+//     | page | page | page           | ... | page |   | page | ...
+//       ^p1           |line|line|...         ^p2 -------> cover = p2
+//                       ^p3  ^p4
 //
-// Limits: a large piece costs one write per sector (80 GiB: 640). Tables are made where pieces begin and stay until
-// the arena goes: 17 KiB per sector that has been used.
+// Invariants
+//   - an entry is the lowest piece that begins in its page or line, or the page's table of lines; 0 where none begins.
+//   - a table of lines isn't empty. It may lack although the page is crowded (host memory ran out): finding takes more
+//     steps then, up to 4096.
+//
+// Limits: a large piece costs one write per sector. Sectors' tables are made where pieces begin and stay until the
+// arena goes: 4 bytes per page of a sector that has been used.
 #include <string.h>
 
 #include "pool/mid_internal.h"
@@ -23,22 +30,74 @@ typedef struct spot {
   unsigned page;
 } spot;
 
-// Sectors and pages count from offset 0, not from the arena, so that a page never holds parts of two arenas' pieces
-// in different ways; the arena's first sector may begin before it.
-static size_t sector_of(const vmp_mid_arena *arena, uint64_t offset) {
+// Sectors, pages and lines count from offset 0, not from the arena, so that a page never holds parts of two arenas'
+// pieces in different ways; the arena's first sector may begin before it.
+static inline size_t sector_of(const vmp_mid_arena *arena, uint64_t offset) {
   return (size_t)((offset >> VMP_MID_SECTOR_LOG2) - (arena->offset >> VMP_MID_SECTOR_LOG2));
 }
 
-static spot spot_of(const vmp_mid_arena *arena, uint64_t offset) {
+static inline spot spot_of(const vmp_mid_arena *arena, uint64_t offset) {
   return (spot){sector_of(arena, offset), (unsigned)(offset >> VMP_MID_PAGE_LOG2) & (VMP_MID_PAGES - 1)};
 }
 
+static inline unsigned line_of(uint64_t offset) {
+  return (unsigned)(offset >> VMP_MID_LINE_LOG2) & (VMP_MID_LINES - 1);
+}
+
+static inline bool has_lines(uint32_t entry) { return (entry & VMP_MID_ENTRY_LINES) != 0; }
+static inline vmp_mid_lines *lines_of(const vmp_mid *mid, uint32_t entry) {
+  return vmp_node_at(&mid->lines, entry & ~VMP_MID_ENTRY_LINES);
+}
+
+// next_in: the piece after this one if it begins in the same unit of 2^log2 bytes, else 0.
+static inline uint32_t next_in(const vmp_mid *mid, const vmp_mid_piece *piece, unsigned log2) {
+  if (piece->next == 0) return 0;
+  uint64_t distance = vmp_mid_piece_at(mid, piece->next)->offset ^ piece->offset;
+  return distance >> log2 == 0 ? piece->next : 0;
+}
+
+// ---- lines ----
+// start_line enters a piece that begins in a page with lines.
+static void start_line(const vmp_mid *mid, vmp_mid_lines *lines, uint32_t piece, uint64_t offset) {
+  unsigned line = line_of(offset);
+  uint32_t *first = &lines->first[line];
+  if (*first != 0 && vmp_mid_piece_at(mid, *first)->offset < offset) return;
+  *first = piece;
+  lines->starts |= UINT64_C(1) << line;
+}
+
+// add_lines gives a crowded page a table of lines, if there is host memory for one.
+static void add_lines(vmp_mid *mid, uint32_t *entry) {
+  if (!vmp_node_pool_reserve(&mid->lines, 1)) return;
+  uint32_t index = vmp_node_take(&mid->lines);
+  vmp_mid_lines *lines = vmp_node_at(&mid->lines, index);
+  for (uint32_t piece = *entry; piece != 0;) {
+    const vmp_mid_piece *node = vmp_mid_piece_at(mid, piece);
+    start_line(mid, lines, piece, node->offset);
+    piece = next_in(mid, node, VMP_MID_PAGE_LOG2);
+  }
+  *entry = index | VMP_MID_ENTRY_LINES;
+}
+
+static bool is_crowded(const vmp_mid *mid, uint32_t piece) {
+  for (unsigned i = 0; i < VMP_MID_PAGE_CROWD && piece != 0; i++) {
+    piece = next_in(mid, vmp_mid_piece_at(mid, piece), VMP_MID_PAGE_LOG2);
+  }
+  return piece != 0;
+}
+
+// ---- changes ----
 bool vmp_mid_index_prepare(vmp_mid *mid, vmp_mid_arena *arena, uint64_t offset) {
-  vmp_mid_sector *sector = &arena->sectors[sector_of(arena, offset)];
-  if (sector->pages != NULL) return true;
-  sector->pages = vmp_mem_calloc(1, sizeof *sector->pages);
-  if (sector->pages == NULL) return false;
-  mid->index_bytes += sizeof *sector->pages;
+  spot at = spot_of(arena, offset);
+  vmp_mid_sector *sector = &arena->sectors[at.sector];
+  if (sector->pages == NULL) {
+    sector->pages = vmp_mem_calloc(1, sizeof *sector->pages);
+    if (sector->pages == NULL) return false;
+    mid->index_bytes += sizeof *sector->pages;
+    return true;
+  }
+  uint32_t *entry = &sector->pages->first[at.page];
+  if (*entry != 0 && !has_lines(*entry) && is_crowded(mid, *entry)) add_lines(mid, entry);
   return true;
 }
 
@@ -46,22 +105,44 @@ void vmp_mid_index_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece) {
   uint64_t offset = vmp_mid_piece_at(mid, piece)->offset;
   spot at = spot_of(arena, offset);
   vmp_mid_pages *pages = arena->sectors[at.sector].pages;
-  uint32_t *first = &pages->first[at.page];
-  if (*first != 0 && vmp_mid_piece_at(mid, *first)->offset < offset) return;
-  *first = piece;
+  uint32_t *entry = &pages->first[at.page];
+  if (has_lines(*entry)) {
+    start_line(mid, lines_of(mid, *entry), piece, offset);
+    return;
+  }
+  if (*entry != 0 && vmp_mid_piece_at(mid, *entry)->offset < offset) return;
+  *entry = piece;
   pages->starts[at.page / 64] |= UINT64_C(1) << (at.page % 64);
   pages->words |= UINT64_C(1) << (at.page / 64);
+}
+
+// end_line takes a piece out of a page's lines. False: nothing begins in the page any more.
+static bool end_line(vmp_mid *mid, uint32_t entry, uint32_t piece) {
+  vmp_mid_lines *lines = lines_of(mid, entry);
+  const vmp_mid_piece *node = vmp_mid_piece_at(mid, piece);
+  unsigned line = line_of(node->offset);
+  if (lines->first[line] != piece) return true;
+  lines->first[line] = next_in(mid, node, VMP_MID_LINE_LOG2);
+  if (lines->first[line] != 0) return true;
+  lines->starts &= ~(UINT64_C(1) << line);
+  if (lines->starts != 0) return true;
+  vmp_node_give(&mid->lines, entry & ~VMP_MID_ENTRY_LINES);
+  return false;
 }
 
 void vmp_mid_index_end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece) {
   const vmp_mid_piece *node = vmp_mid_piece_at(mid, piece);
   spot at = spot_of(arena, node->offset);
   vmp_mid_pages *pages = arena->sectors[at.sector].pages;
-  if (pages->first[at.page] != piece) return;
-  bool next_here = node->next != 0 &&
-                   vmp_mid_piece_at(mid, node->next)->offset >> VMP_MID_PAGE_LOG2 == node->offset >> VMP_MID_PAGE_LOG2;
-  pages->first[at.page] = next_here ? node->next : 0;
-  if (next_here) return;
+  uint32_t *entry = &pages->first[at.page];
+  if (has_lines(*entry)) {
+    if (end_line(mid, *entry, piece)) return;
+    *entry = 0;
+  } else {
+    if (*entry != piece) return;
+    *entry = next_in(mid, node, VMP_MID_PAGE_LOG2);
+    if (*entry != 0) return;
+  }
   uint64_t *word = &pages->starts[at.page / 64];
   *word &= ~(UINT64_C(1) << (at.page % 64));
   if (*word == 0) pages->words &= ~(UINT64_C(1) << (at.page / 64));
@@ -74,27 +155,57 @@ void vmp_mid_index_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint3
   for (; s <= last; s++) arena->sectors[s].cover = piece;
 }
 
-// last_start: the piece that begins last in pages 0..page of the sector, or is the first in the last such page.
-static uint32_t last_start(const vmp_mid_pages *pages, unsigned page) {
+// ---- queries ----
+// start_in: a piece that begins in the page of this entry, at or before `offset` (which may lie behind the page), and
+// from which it isn't far to the last such piece. 0: none begins there that early.
+static uint32_t start_in(const vmp_mid *mid, uint32_t entry, uint64_t page_start, uint64_t offset) {
+  if (has_lines(entry)) {
+    const vmp_mid_lines *lines = lines_of(mid, entry);
+    unsigned line = (offset - page_start) >> VMP_MID_PAGE_LOG2 == 0 ? line_of(offset) : VMP_MID_LINES - 1;
+    uint64_t bits = lines->starts & (UINT64_MAX >> (VMP_MID_LINES - 1 - line));
+    if (bits == 0) return 0;
+    entry = lines->first[vmp_log2(bits)];
+    if (vmp_mid_piece_at(mid, entry)->offset > offset) {
+      bits &= ~(UINT64_C(1) << vmp_log2(bits));
+      if (bits == 0) return 0;
+      entry = lines->first[vmp_log2(bits)];
+    }
+    return entry;
+  }
+  return vmp_mid_piece_at(mid, entry)->offset <= offset ? entry : 0;
+}
+
+// page_before: the last page before `page` in which a piece begins, or VMP_MID_PAGES.
+static unsigned page_before(const vmp_mid_pages *pages, unsigned page) {
   unsigned word = page / 64;
-  uint64_t bits = pages->starts[word] & (UINT64_MAX >> (63 - page % 64));
+  uint64_t bits = pages->starts[word] & ~(UINT64_MAX << (page % 64));
   if (bits == 0) {
-    uint64_t words = word == 0 ? 0 : pages->words & (UINT64_MAX >> (64 - word));
-    if (words == 0) return 0;
+    uint64_t words = pages->words & ~(UINT64_MAX << word);
+    if (words == 0) return VMP_MID_PAGES;
     word = vmp_log2(words);
     bits = pages->starts[word];
   }
-  return pages->first[word * 64 + vmp_log2(bits)];
+  return word * 64 + vmp_log2(bits);
+}
+
+// start_before: a piece of the arena that begins at or before `offset`, and from which it isn't far to the last one.
+static uint32_t start_before(const vmp_mid *mid, const vmp_mid_arena *arena, uint64_t offset) {
+  spot at = spot_of(arena, offset);
+  const vmp_mid_sector *sector = &arena->sectors[at.sector];
+  const vmp_mid_pages *pages = sector->pages;
+  if (pages == NULL) return sector->cover;
+  uint64_t page_start = vmp_align_down(offset, UINT64_C(1) << VMP_MID_PAGE_LOG2);
+  uint32_t entry = pages->first[at.page];
+  uint32_t piece = entry == 0 ? 0 : start_in(mid, entry, page_start, offset);
+  if (piece != 0) return piece;
+  unsigned page = page_before(pages, at.page);
+  if (page == VMP_MID_PAGES) return sector->cover;
+  page_start -= (uint64_t)(at.page - page) << VMP_MID_PAGE_LOG2;
+  return start_in(mid, pages->first[page], page_start, offset);
 }
 
 uint32_t vmp_mid_index_find(const vmp_mid *mid, const vmp_mid_arena *arena, uint64_t offset) {
-  spot at = spot_of(arena, offset);
-  const vmp_mid_sector *sector = &arena->sectors[at.sector];
-  uint32_t piece = sector->pages == NULL ? 0 : last_start(sector->pages, at.page);
-  if (piece != 0 && vmp_mid_piece_at(mid, piece)->offset > offset) {
-    piece = at.page == 0 ? 0 : last_start(sector->pages, at.page - 1);
-  }
-  if (piece == 0) piece = sector->cover;
+  uint32_t piece = start_before(mid, arena, offset);
   const vmp_mid_piece *node = vmp_mid_piece_at(mid, piece);
   while (vmp_mid_piece_end(node) <= offset) {
     piece = node->next;
@@ -105,9 +216,13 @@ uint32_t vmp_mid_index_find(const vmp_mid *mid, const vmp_mid_arena *arena, uint
 
 void vmp_mid_index_free(vmp_mid *mid, vmp_mid_arena *arena) {
   for (size_t i = 0; i < arena->num_sectors; i++) {
-    if (arena->sectors[i].pages == NULL) continue;
-    mid->index_bytes -= sizeof *arena->sectors[i].pages;
-    vmp_mem_free(arena->sectors[i].pages);
+    vmp_mid_pages *pages = arena->sectors[i].pages;
+    if (pages == NULL) continue;
+    for (unsigned page = 0; page < VMP_MID_PAGES; page++) {
+      if (has_lines(pages->first[page])) vmp_node_give(&mid->lines, pages->first[page] & ~VMP_MID_ENTRY_LINES);
+    }
+    mid->index_bytes -= sizeof *pages;
+    vmp_mem_free(pages);
   }
   mid->index_bytes -= arena->num_sectors * sizeof *arena->sectors;
   vmp_mem_free(arena->sectors);

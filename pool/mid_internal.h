@@ -2,15 +2,23 @@
 //
 //     mid.c        public functions: allocate, free, find, statistics, walk
 //     mid_place.c  where a block goes (looks, changes nothing but what it settles)
-//     mid_space.c  arenas, pieces, extents and runs: cutting blocks out, giving them back, catching up with mapping
+//     mid_space.c  pieces: cutting blocks out, giving them back, settling fences
+//     mid_arena.c  arenas, and catching up with changes of the mapping
+//     mid_runs.c   runs by size
 //     mid_index.c  which piece holds an offset, in constant time
 //     mid_check.c  all invariants
 //
-// The pieces (used blocks and free parts) of an arena tile it; two sets of ranges are laid over its free parts:
+// The pieces (used blocks and free parts) of an arena tile it. A free part is wholly mapped, or bare; runs are the
+// longest stretches of mapped parts, extents those of all parts:
 //
-//     pieces    | used | part {s} | part {t} | used | part {} .......................|
-//     extents          [---------------------)      [-------------------------------)    free, whatever the fences
-//     runs             [---------------)            [----)          [------)             mapped parts of extents
+//     pieces    | used | mapped {s} | mapped {t} | used | mapped {} | bare {} .......|
+//     runs             [-------------------------)      [-----------)                  free and mapped
+//     extents          [-------------------------)      [----------------------------) free
+//                       its only run                     mixed: in `mixed`
+//
+// A run needs no record of its own: its first part (the head) is in the tree of its size, first and last part name each
+// other. An extent needs one only when it is mixed, which means that it has a bare part; while memory neither grows nor
+// moves that is none but those at the end of what is mapped. So a free needs no node, and nothing is promised to it.
 //
 // Fences are kept per part and exactly: free neighbours whose fences name the same streams are one part, others stay
 // two, so that a stream never waits for memory that it freed itself. Extents and runs don't look at fences, so a
@@ -30,40 +38,59 @@
 typedef enum vmp_mid_kind {
   VMP_MID_NONE = 0,  // the node is in nobody's list
   VMP_MID_USED = 1,
-  VMP_MID_PART = 2,
+  VMP_MID_MAPPED = 2,  // a free part, wholly mapped
+  VMP_MID_BARE = 3,    // a free part of which nothing can be used without mapping: unmapped or blocked
 } vmp_mid_kind;
 
 typedef struct vmp_mid_piece {
   uint64_t offset, bytes;
   uint32_t prev, next;  // neighbours in the arena, 0 at its ends
   uint32_t kind;        // vmp_mid_kind
-  uint32_t unused;
+  uint32_t run_end;     // of a run's first part: its last; of the last: its first (a single part names itself)
+  uint32_t links[2];    // of a run's first part, in the tree of its size class: smaller, larger
   union {
     vmp_fence fence;  // of a part: who may still touch it
     void *owner;      // of a used block
   };
 } vmp_mid_piece;
 
-_Static_assert(sizeof(vmp_mid_piece) == 48, "a piece has no hidden padding");
-_Static_assert(sizeof(vmp_range) == 32, "two ranges share a cache line");
+_Static_assert(sizeof(vmp_mid_piece) == 56, "a piece has no hidden padding");
 
-// Freeing a block may make one extent and one run more; these nodes are promised when it is allocated.
-#define VMP_MID_PROMISED_RANGES 2u
+// The runs by size: a tree for each size class.
+typedef struct vmp_mid_runs {
+  uint32_t roots[VMP_RANGE_CLASSES];
+  uint64_t classes[VMP_RANGE_CLASSES / 64];  // bit set: the class isn't empty
+  uint64_t words;                            // bit w: word w of classes isn't 0
+  uint64_t count, bytes;
+} vmp_mid_runs;
+
+_Static_assert(VMP_RANGE_CLASSES / 64 <= 64, "one word of bits covers the words of classes");
 
 // ---- index ----
-// The first piece that begins in each page of 32 KiB, in tables for sectors of 4096 pages, made where a piece begins.
-#define VMP_MID_PAGE_LOG2 15u
+// The first piece that begins in each page of 2 MiB, in tables for sectors of 4096 pages, made where a piece begins. A
+// page with many pieces has a table of its own, of 64 lines of 32 KiB.
+#define VMP_MID_LINE_LOG2 15u
+#define VMP_MID_LINES 64u
+#define VMP_MID_PAGE_LOG2 21u
 #define VMP_MID_PAGES_LOG2 12u
 #define VMP_MID_SECTOR_LOG2 (VMP_MID_PAGE_LOG2 + VMP_MID_PAGES_LOG2)
 #define VMP_MID_PAGES (1u << VMP_MID_PAGES_LOG2)
+#define VMP_MID_PAGE_CROWD 8u                     // a page gets a table of its own for more pieces than this
+#define VMP_MID_ENTRY_LINES UINT32_C(0x80000000)  // the entry is the index of a table of lines, not of a piece
 
 typedef struct vmp_mid_pages {
   uint64_t words;                       // bit w: word w of starts isn't 0
   uint64_t starts[VMP_MID_PAGES / 64];  // bit p: a piece begins in page p
-  uint32_t first[VMP_MID_PAGES];        // the lowest piece that begins in page p
+  uint32_t first[VMP_MID_PAGES];        // the lowest piece that begins in page p, or its table of lines
 } vmp_mid_pages;
 
+typedef struct vmp_mid_lines {
+  uint64_t starts;                // bit l: a piece begins in line l
+  uint32_t first[VMP_MID_LINES];  // the lowest piece that begins in line l
+} vmp_mid_lines;
+
 _Static_assert(VMP_MID_PAGES / 64 <= 64, "one word of bits covers the words of a sector");
+_Static_assert(VMP_MID_LINES << VMP_MID_LINE_LOG2 == 1u << VMP_MID_PAGE_LOG2, "the lines fill a page");
 
 typedef struct vmp_mid_sector {
   vmp_mid_pages *pages;  // NULL: no piece has begun here yet
@@ -84,38 +111,78 @@ struct vmp_mid {
   vmp_mid_options options;
 
   vmp_node_pool pieces;  // of vmp_mid_piece
-  vmp_node_pool ranges;  // of vmp_range, for both sets
-  vmp_range_set extents, runs;
+  vmp_mid_runs runs;
+  vmp_node_pool ranges;  // of vmp_range
+  vmp_range_set mixed;   // the extents that have a bare part
+  uint64_t extents;      // how many there are, mixed or not
+  vmp_node_pool lines;   // of vmp_mid_lines
 
   vmp_mid_arena **arenas;  // by offset
   size_t num_arenas, arenas_capacity;
   uint64_t arena_bytes;
 
   uint64_t cursor;  // of next_change
-  bool stale;       // the runs miss something (host memory ran out): rebuild all of them at the next occasion
+  // Some part isn't what the mapping says, or a mixed extent is missing (host memory ran out): look at all of them at
+  // the next occasion. The runs are in any case those that the parts' kinds make.
+  bool stale;
   uint64_t blocks, block_bytes;
   uint64_t index_bytes;
 };
 
 static inline vmp_mid_piece *vmp_mid_piece_at(const vmp_mid *mid, uint32_t index) {
-  return vmp_node_at(&mid->pieces, index);
+  return (vmp_mid_piece *)(mid->pieces.origins[index >> VMP_NODE_BLOCK_LOG2] +
+                           (uintptr_t)index * sizeof(vmp_mid_piece));
 }
 static inline uint64_t vmp_mid_piece_end(const vmp_mid_piece *piece) { return piece->offset + piece->bytes; }
+// vmp_mid_is: whether the index is that of a piece (not 0) of this kind.
+static inline bool vmp_mid_is(const vmp_mid *mid, uint32_t index, vmp_mid_kind kind) {
+  return index != 0 && vmp_mid_piece_at(mid, index)->kind == (uint32_t)kind;
+}
+static inline bool vmp_mid_is_free(const vmp_mid *mid, uint32_t index) {
+  return index != 0 && vmp_mid_piece_at(mid, index)->kind != VMP_MID_USED;
+}
+static inline uint64_t vmp_mid_arena_end(const vmp_mid_arena *arena) { return arena->offset + arena->bytes; }
 
 // ---- places ----
 // vmp_mid_place: where a block may go, and what that would take.
 typedef struct vmp_mid_place {
   uint64_t offset;
   uint64_t within_bytes;  // size of the run or extent that it was found in
-  uint32_t run;           // the run that holds all of it, 0 when there is none or it isn't known
+  uint32_t run;           // the run that holds all of it (its first part), 0 when there is none or it isn't known
   vmp_cost cost;
   vmp_fence fence;  // who may still touch the place: its parts' fences, unless nothing of the place is mapped
   vmp_fence after;  // what the stream has to wait for of them
   bool must_wait;   // because of `after`, or of the cost, where the request minds
 } vmp_mid_place;
 
+// vmp_mid_span: [from, to).
+typedef struct vmp_mid_span {
+  uint64_t from, to;
+} vmp_mid_span;
+
+// ---- mid_runs.c: runs are named by their first part ----
+static inline bool vmp_mid_is_head(const vmp_mid *mid, uint32_t part) {
+  return vmp_mid_is(mid, part, VMP_MID_MAPPED) && !vmp_mid_is(mid, vmp_mid_piece_at(mid, part)->prev, VMP_MID_MAPPED);
+}
+static inline vmp_mid_span vmp_mid_run_span(const vmp_mid *mid, uint32_t head) {
+  const vmp_mid_piece *first = vmp_mid_piece_at(mid, head);
+  return (vmp_mid_span){first->offset, vmp_mid_piece_end(vmp_mid_piece_at(mid, first->run_end))};
+}
+// vmp_mid_runs_enter makes the mapped parts from `head` to `tail` a run.
+void vmp_mid_runs_enter(vmp_mid *mid, uint32_t head, uint32_t tail);
+// vmp_mid_runs_leave forgets a run; its parts may be changed then.
+void vmp_mid_runs_leave(vmp_mid *mid, uint32_t head);
+// vmp_mid_runs_fitting: the smallest run of at least `bytes`, the lowest among equals; _next_larger goes on from there.
+uint32_t vmp_mid_runs_fitting(const vmp_mid *mid, uint64_t bytes);
+uint32_t vmp_mid_runs_next_larger(const vmp_mid *mid, uint32_t head);
+// vmp_mid_runs_largest: the largest run, the highest among equals; _next_smaller goes on from there.
+uint32_t vmp_mid_runs_largest(const vmp_mid *mid);
+uint32_t vmp_mid_runs_next_smaller(const vmp_mid *mid, uint32_t head);
+// vmp_mid_runs_check reports what is wrong with the trees. Returns how many runs they hold.
+uint64_t vmp_mid_runs_check(const vmp_mid *mid, vmp_report *report);
+
 // ---- mid_index.c ----
-// vmp_mid_index_prepare makes the table for a piece that begins at `offset`. False: host memory.
+// vmp_mid_index_prepare makes the tables for a piece that begins at `offset`. False: host memory.
 bool vmp_mid_index_prepare(vmp_mid *mid, vmp_mid_arena *arena, uint64_t offset);
 // The three below change the index for one piece. Tables have been prepared; the list links are right.
 void vmp_mid_index_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece);      // it begins at its offset
@@ -123,33 +190,48 @@ void vmp_mid_index_end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece)
 void vmp_mid_index_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint32_t piece);  // it holds [from, to)
 // vmp_mid_index_find: the piece that holds `offset`, which lies in the arena.
 uint32_t vmp_mid_index_find(const vmp_mid *mid, const vmp_mid_arena *arena, uint64_t offset);
+// vmp_mid_index_free frees the tables of an arena that is about to go.
 void vmp_mid_index_free(vmp_mid *mid, vmp_mid_arena *arena);
 
-// ---- mid_space.c ----
+// ---- mid_arena.c ----
 // vmp_mid_arena_of: the arena that holds `offset`, or NULL.
 vmp_mid_arena *vmp_mid_arena_of(const vmp_mid *mid, uint64_t offset);
 // vmp_mid_add_arena takes an arena from the supply in which `request` surely fits. MAY UNLOCK (the supply reserves
 // addresses); afterwards the lock isn't let go of.
 vmp_status vmp_mid_add_arena(vmp_mid *mid, const vmp_request *request, vmp_mid_arena **out_arena);
 void vmp_mid_free_arenas(vmp_mid *mid);
-// vmp_mid_catch_up brings the runs up to date with the mapping, and gives empty arenas back.
+// vmp_mid_catch_up brings parts, runs and mixed extents up to date with the mapping, and gives empty arenas back.
 void vmp_mid_catch_up(vmp_mid *mid);
-// vmp_mid_refresh rebuilds the runs of the slots that [offset, end) touches. May allocate; sets `stale` if it can't.
-void vmp_mid_refresh(vmp_mid *mid, uint64_t offset, uint64_t end);
+// vmp_mid_refresh does it for the slots that [offset, end) touches. With `may_allocate` it takes nodes from the host;
+// sets `stale` if it lacks some.
+void vmp_mid_refresh(vmp_mid *mid, uint64_t offset, uint64_t end, bool may_allocate);
+
+// ---- mid_space.c ----
+// vmp_mid_split makes two parts of one at offset `at`, inside it, and returns the right one, which has the new node. A
+// node must be there, and the index prepared. The part is in no run.
+uint32_t vmp_mid_split(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index, uint64_t at);
+// vmp_mid_join makes one part of two neighbours, with the merged fence; the left one's node stays.
+void vmp_mid_join(vmp_mid *mid, vmp_mid_arena *arena, uint32_t left, uint32_t right);
+// vmp_mid_may_join: both are free and alike, so that nobody waits for more than now. Either may be 0.
+bool vmp_mid_may_join(const vmp_mid *mid, uint32_t left, uint32_t right);
+// vmp_mid_run_head: the first part of the run that a mapped part is in.
+uint32_t vmp_mid_run_head(const vmp_mid *mid, uint32_t part);
+// vmp_mid_add_mixed puts [from, to), of which nothing is in it, into the set of mixed extents, joined with what it
+// touches. Without a node that may be needed: stale.
+void vmp_mid_add_mixed(vmp_mid *mid, const vmp_mid_arena *arena, uint64_t from, uint64_t to);
+// vmp_mid_extent_of_run: the extent that a run lies in.
+vmp_mid_span vmp_mid_extent_of_run(const vmp_mid *mid, uint32_t head);
+
 // vmp_mid_cut makes `bytes` at the place, which was just found, a used block, and tells the merged fence of its parts
 // (for vmp_mid_give_back, should the claim fail). VMP_ERROR_HOST_OUT_OF_MEMORY, and then nothing has changed.
 vmp_status vmp_mid_cut(vmp_mid *mid, const vmp_mid_place *place, uint64_t bytes, void *owner, uint32_t *out_piece,
                        vmp_fence *out_fence);
-// vmp_mid_give_back makes a used block free again. Allocates nothing, can't fail (but may leave the runs stale, if more
-// of them come of it than were promised).
-void vmp_mid_give_back(vmp_mid *mid, uint32_t piece, vmp_fence fence);
+// vmp_mid_give_back makes a used block free again; `mapped`: all of its slots are mapped. Allocates nothing, can't fail
+// (but may leave mid stale where they aren't).
+void vmp_mid_give_back(vmp_mid *mid, uint32_t piece, vmp_fence fence, bool mapped);
 // vmp_mid_settle drops complete fences from the parts of [offset, end), at most `limit` of them, and joins what is
 // alike then.
 void vmp_mid_settle(vmp_mid *mid, uint64_t offset, uint64_t end, unsigned limit);
-// vmp_mid_fences: who may still touch the free range (*out_fence), and what `stream` has to be ordered behind to use it
-// (*out_after, which may be less than `others` of the former), both merged over its parts.
-void vmp_mid_fences(const vmp_mid *mid, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_fence *out_fence,
-                    vmp_fence *out_after);
 
 // ---- mid_place.c ----
 // vmp_mid_place_mapped: the best place that needs no mapping. False when there is none.

@@ -8,10 +8,10 @@
 //                                           for
 //     2. a place that grows                 not blocked; fewest slots to map; fewest parked chunks pinned; no wait;
 //                                           lowest address. Up to 8 of the largest runs, extended to either side, and
-//                                           both ends of up to 16 extents, best fit upwards; where these are blocked,
-//                                           the first gap between blocked slots that is large enough
+//                                           both ends of up to 16 mixed extents, best fit upwards; where these are
+//                                           blocked, the first gap between blocked slots that is large enough
 //     3. a fresh place                      wholly unmapped, aligned for the largest chunks and with room for whole
-//                                           ones, in the largest extents; asked for when chunk sizes didn't fit before
+//                                           ones, in the largest mixed extents; asked for when chunk sizes didn't fit
 //
 // The cost of a place takes time in proportion to its chunks, so the larger the request, the fewer runs are compared.
 #include "pool/mid_internal.h"
@@ -61,9 +61,33 @@ static uint64_t slots_of(const vmp_mid *mid, uint64_t offset, uint64_t bytes) {
 }
 
 // at_edge: whether a block here would leave one free piece of its extent, not two.
-static bool at_edge(const search *s, uint64_t offset) {
-  const vmp_range *extent = vmp_range_at(&s->mid->extents, vmp_ranges_find(&s->mid->extents, offset));
-  return extent->offset == offset || vmp_range_end(extent) == offset + s->bytes;
+static bool at_edge(const search *s, const vmp_mid_place *place) {
+  vmp_mid_span extent = vmp_mid_extent_of_run(s->mid, place->run);
+  return extent.from == place->offset || extent.to == place->offset + s->bytes;
+}
+
+// add_fences merges who may still touch the parts of the free range into place->fence, and what `stream` has to be
+// ordered behind to use it into place->after (which may be less than `others` of the former). `part`: the one at its
+// beginning.
+static void add_fences(const search *s, uint32_t index, vmp_mid_place *place) {
+  const vmp_mid *mid = s->mid;
+  uint64_t end = place->offset + s->bytes;
+  for (;;) {
+    const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
+    if (!vmp_fence_is_none(part->fence)) {
+      place->fence = vmp_fence_merge(place->fence, part->fence);
+      place->after = vmp_fence_merge(place->after, mid->ops.others(mid->ops.self, part->fence, s->stream));
+    }
+    if (vmp_mid_piece_end(part) >= end) return;
+    index = part->next;
+  }
+}
+
+// part_at: the part that holds `offset`. Of a run that is one part, or at its beginning, that is known.
+static uint32_t part_at(const search *s, uint64_t offset) {
+  const vmp_mid *mid = s->mid;
+  if (s->run != 0 && vmp_mid_piece_end(vmp_mid_piece_at(mid, s->run)) > offset) return s->run;
+  return vmp_mid_index_find(mid, vmp_mid_arena_of(mid, offset), offset);
 }
 
 static vmp_mid_place look_at(const search *s, uint64_t offset, uint64_t within_bytes) {
@@ -71,9 +95,7 @@ static vmp_mid_place look_at(const search *s, uint64_t offset, uint64_t within_b
   vmp_mid_place place = {.offset = offset, .within_bytes = within_bytes, .run = s->run};
   place.cost = mid->ops.cost(mid->ops.self, offset, s->bytes, s->stream);
   // An unmapped slot has no unfinished work: its old mapping stayed until that had finished.
-  if (place.cost.slots_to_map < slots_of(mid, offset, s->bytes)) {
-    vmp_mid_fences(mid, offset, s->bytes, s->stream, &place.fence, &place.after);
-  }
+  if (place.cost.slots_to_map < slots_of(mid, offset, s->bytes)) add_fences(s, part_at(s, offset), &place);
   place.must_wait = s->wait != VMP_WAIT_ANY && (place.cost.must_wait || !vmp_fence_is_none(place.after));
   return place;
 }
@@ -83,8 +105,8 @@ static bool better_mapped(const search *s, const vmp_mid_place *a) {
   if (a->must_wait != b->must_wait) return !a->must_wait;
   if (a->cost.chunks_pinned != b->cost.chunks_pinned) return a->cost.chunks_pinned < b->cost.chunks_pinned;
   if (a->within_bytes != b->within_bytes) return a->within_bytes < b->within_bytes;
-  bool a_at_edge = at_edge(s, a->offset);
-  if (a_at_edge != at_edge(s, b->offset)) return a_at_edge;
+  bool a_at_edge = at_edge(s, a);
+  if (a_at_edge != at_edge(s, b)) return a_at_edge;
   return a->offset < b->offset;
 }
 
@@ -120,7 +142,7 @@ static bool is_ideal(const search *s) {
 static void consider_parts(search *s, uint64_t from, uint64_t to) {
   vmp_mid *mid = s->mid;
   vmp_mid_settle(mid, from, to, PARTS_COMPARED);
-  uint32_t index = vmp_mid_index_find(mid, vmp_mid_arena_of(mid, from), from);
+  uint32_t index = s->run;
   uint64_t begin = from;
   for (unsigned i = 0; i < PARTS_COMPARED; i++) {
     const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
@@ -139,8 +161,9 @@ static void consider_parts(search *s, uint64_t from, uint64_t to) {
   }
 }
 
-static void consider_run(search *s, const vmp_range *run) {
-  uint64_t from = run->offset, to = vmp_range_end(run), low, high;
+static void consider_run(search *s) {
+  vmp_mid_span run = vmp_mid_run_span(s->mid, s->run);
+  uint64_t from = run.from, to = run.to, low, high;
   if (!ends_of(s, from, to, &low, &high)) return;
   (void)consider(s, low, to - from);
   if (is_ideal(s) || low == high) return;
@@ -155,11 +178,10 @@ bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_plac
   uint64_t most = slots <= RUN_SLOTS_COMPARED / RUNS_COMPARED ? RUNS_COMPARED : RUN_SLOTS_COMPARED / slots + 2;
   uint64_t size = s.bytes;
   for (;;) {
-    uint32_t index = vmp_ranges_fitting(&mid->runs, size);
-    for (uint64_t i = 0; i < most && index != 0 && !is_ideal(&s); i++) {
-      s.run = index;
-      consider_run(&s, vmp_range_at(&mid->runs, index));
-      index = vmp_ranges_next_larger(&mid->runs, index);
+    s.run = vmp_mid_runs_fitting(mid, size);
+    for (uint64_t i = 0; i < most && s.run != 0 && !is_ideal(&s); i++) {
+      consider_run(&s);
+      s.run = vmp_mid_runs_next_larger(mid, s.run);
     }
     // The best-fitting runs may all lie askew; those larger by the alignment can't.
     if (s.found || size > s.bytes || s.alignment == VMP_MID_STEP_BYTES) break;
@@ -170,13 +192,13 @@ bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_plac
 }
 
 // ---- 2. a place that grows ----
-static void consider_growing_run(search *s, const vmp_range *run, const vmp_range *extent) {
+static void consider_growing_run(search *s, vmp_mid_span run, vmp_mid_span extent) {
   uint64_t low, high, lowest, rightwards, leftwards;
-  if (!ends_of(s, extent->offset, vmp_range_end(extent), &low, &high)) return;
-  if (!vmp_align_up(run->offset, s->alignment, &rightwards) || rightwards > high) rightwards = high;
-  bool fits_left = ends_of(s, low, vmp_range_end(run), &lowest, &leftwards);
-  if (fits_left) (void)consider(s, leftwards, run->size);
-  if (!fits_left || rightwards != leftwards) (void)consider(s, rightwards, run->size);
+  if (!ends_of(s, extent.from, extent.to, &low, &high)) return;
+  if (!vmp_align_up(run.from, s->alignment, &rightwards) || rightwards > high) rightwards = high;
+  bool fits_left = ends_of(s, low, run.to, &lowest, &leftwards);
+  if (fits_left) (void)consider(s, leftwards, run.to - run.from);
+  if (!fits_left || rightwards != leftwards) (void)consider(s, rightwards, run.to - run.from);
 }
 
 // consider_gaps looks for a place between blocked slots.
@@ -205,28 +227,26 @@ static void consider_extent(search *s, const vmp_range *extent) {
 
 bool vmp_mid_place_growing(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place, bool *out_blocked) {
   search s = start(mid, request);
-  uint32_t run = vmp_ranges_largest(&mid->runs);
+  uint32_t run = vmp_mid_runs_largest(mid);
   for (unsigned i = 0; i < RUNS_GROWN && run != 0; i++) {
-    const vmp_range *range = vmp_range_at(&mid->runs, run);
-    uint32_t extent = vmp_ranges_find(&mid->extents, range->offset);
-    consider_growing_run(&s, range, vmp_range_at(&mid->extents, extent));
-    run = vmp_ranges_next_smaller(&mid->runs, run);
+    consider_growing_run(&s, vmp_mid_run_span(mid, run), vmp_mid_extent_of_run(mid, run));
+    run = vmp_mid_runs_next_smaller(mid, run);
   }
   uint64_t size = s.bytes;
   for (;;) {
-    uint32_t extent = vmp_ranges_fitting(&mid->extents, size);
+    uint32_t extent = vmp_ranges_fitting(&mid->mixed, size);
     for (unsigned i = 0; i < EXTENTS_COMPARED && extent != 0; i++) {
-      consider_extent(&s, vmp_range_at(&mid->extents, extent));
-      extent = vmp_ranges_next_larger(&mid->extents, extent);
+      consider_extent(&s, vmp_range_at(&mid->mixed, extent));
+      extent = vmp_ranges_next_larger(&mid->mixed, extent);
     }
     if (s.found || size > s.bytes || s.alignment == VMP_MID_STEP_BYTES) break;
     if (!vmp_add(s.bytes, s.alignment - VMP_MID_STEP_BYTES, &size)) break;
   }
   // The largest extents have the best chance of a gap between blocked slots.
-  uint32_t extent = s.found ? 0 : vmp_ranges_largest(&mid->extents);
+  uint32_t extent = s.found ? 0 : vmp_ranges_largest(&mid->mixed);
   for (unsigned i = 0; i < EXTENTS_FRESH && extent != 0 && !s.found; i++) {
-    consider_extent(&s, vmp_range_at(&mid->extents, extent));
-    extent = vmp_ranges_next_smaller(&mid->extents, extent);
+    consider_extent(&s, vmp_range_at(&mid->mixed, extent));
+    extent = vmp_ranges_next_smaller(&mid->mixed, extent);
   }
   *out_place = s.best;
   *out_blocked = s.blocked;
@@ -256,13 +276,13 @@ bool vmp_mid_place_fresh(vmp_mid *mid, const vmp_request *request, vmp_mid_place
     uint64_t room, offset;
     if (s.alignment < steps[pass]) s.alignment = steps[pass];
     if (!vmp_align_up(s.bytes, steps[pass], &room)) continue;
-    uint32_t extent = vmp_ranges_largest(&mid->extents);
+    uint32_t extent = vmp_ranges_largest(&mid->mixed);
     for (unsigned i = 0; i < EXTENTS_FRESH && extent != 0; i++) {
-      if (find_unmapped(&s, vmp_range_at(&mid->extents, extent), room, &offset)) {
+      if (find_unmapped(&s, vmp_range_at(&mid->mixed, extent), room, &offset)) {
         *out_place = look_at(&s, offset, 0);
         return true;
       }
-      extent = vmp_ranges_next_smaller(&mid->extents, extent);
+      extent = vmp_ranges_next_smaller(&mid->mixed, extent);
     }
   }
   return false;

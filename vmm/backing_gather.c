@@ -199,7 +199,7 @@ vmp_status vmp_backing_gather(vmp_backing *b, uint64_t offset, uint64_t bytes, u
   claim_list list = {0};
   vmp_status status = pin_mapped(b, &ops, &list, offset, offset + bytes, report);
   if (status == VMP_OK) status = fill(b, &ops, &list, offset, offset + bytes, deadline_us, report);
-  for (size_t i = 0; i < list.count; i++) ops.release(b, list.all[i].offset, list.all[i].bytes, VMP_FENCE_NONE);
+  for (size_t i = 0; i < list.count; i++) (void)ops.release(b, list.all[i].offset, list.all[i].bytes, VMP_FENCE_NONE);
   vmp_mem_free(list.all);
   return status;
 }

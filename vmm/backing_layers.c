@@ -341,7 +341,7 @@ static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stre
   return backing_claim(self, offset, bytes, stream, effort, &ignored, out_after);
 }
 
-static void op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
+static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
   vmp_backing *b = self;
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
   while (slot < end) {
@@ -352,6 +352,7 @@ static void op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fe
     if (--c->live == 0) chunk_to_parked(&b->chunks, id);
     slot = c->home + chunk_slots(c);
   }
+  return true;  // a live chunk stays where it is until somebody takes it
 }
 
 static bool op_next_change(void *self, uint64_t *cursor, uint64_t *out_offset, uint64_t *out_bytes) {

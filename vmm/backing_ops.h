@@ -72,8 +72,9 @@ typedef struct vmp_backing_ops {
                       vmp_fence *out_fence);
 
   // release undoes one claim of exactly this range; chunks that nobody touches any more are parked. `fence`
-  // says who may still touch the bytes.
-  void (*release)(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence);
+  // says who may still touch the bytes. True: every slot of the range is mapped and can be claimed again as it is;
+  // false: some is not, `run` tells which.
+  bool (*release)(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence);
 
   // next_change: the mapping of free addresses changes when chunks are taken, trimmed, retired or mapped
   // ahead. A layer keeps a cursor (start with 0) and asks, before it places a block, what changed since:

@@ -53,7 +53,7 @@ world_claim *world_claim_range(world *w, uint64_t offset, uint64_t bytes, unsign
   }
   // The memory may be used once the stream is ordered behind those who had it before.
   if (!world_status(w, vmp_clock_order(w->clock, w->streams[stream], behind))) {
-    w->ops.release(w->ops.self, w->base + offset, bytes, behind);
+    (void)w->ops.release(w->ops.self, w->base + offset, bytes, behind);
     return NULL;
   }
   world_claim *c = &w->claims[w->num_claims++];
@@ -82,7 +82,7 @@ void world_read_claim(world *w, world_claim *c, unsigned stream) {
 
 void world_release_claim(world *w, world_claim *c) {
   if (c == NULL) return;
-  w->ops.release(w->ops.self, w->base + c->offset, c->bytes, fence_of(w, c->users));
+  (void)w->ops.release(w->ops.self, w->base + c->offset, c->bytes, fence_of(w, c->users));
   *c = w->claims[--w->num_claims];
 }
 

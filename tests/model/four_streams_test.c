@@ -192,7 +192,7 @@ static void make_claim(scenario *s) {
 static void release_claim(scenario *s, size_t at) {
   claim *c = &s->claims[at];
   for (uint64_t i = 0; i < c->bytes / STEP_BYTES; i++) s->released[c->offset / STEP_BYTES + i] = c->uses;
-  s->ops.release(s->ops.self, s->base + c->offset, c->bytes, c->uses);
+  (void)s->ops.release(s->ops.self, s->base + c->offset, c->bytes, c->uses);
   *c = s->claims[--s->num_claims];
 }
 

@@ -25,8 +25,8 @@ enum {
   STREAMS = 4,
 };
 
-// The second arena lies across the border of an index sector (128 MiB).
-#define BASE ((UINT64_C(128) << 20) - (ARENA_SLOTS + 7) * GRANULE)
+// The second arena lies across the border of an index sector (8 GiB), the others across none of a page (2 MiB) or one.
+#define BASE ((UINT64_C(8) << 30) - (ARENA_SLOTS + 7) * GRANULE)
 
 typedef struct setting {
   const char *name;

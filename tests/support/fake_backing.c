@@ -379,21 +379,23 @@ static vmp_status fake_claim_range(void *self, uint64_t offset, uint64_t bytes, 
   return VMP_OK;
 }
 
-static void fake_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
+static bool fake_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
   vmp_fake_backing *fake = self;
   fake->counts.releases++;
   if (!inside(fake, offset, bytes) || !remove_claim(fake, offset, bytes)) {
     fault(fake, "release of [%#llx, +%#llx), which nobody has claimed", (unsigned long long)offset,
           (unsigned long long)bytes);
-    return;
+    return false;
   }
   if (!mark_steps(fake, offset, bytes, false))
     fault(fake, "release at %#llx of free steps", (unsigned long long)offset);
   uint64_t first, end;
   slots_of(fake, offset, bytes, &first, &end);
   uint32_t last_chunk = 0;
+  bool mapped = true;
   for (uint64_t s = first; s < end; s++) {
     uint32_t index = fake->slots[s].chunk;
+    if (fake->slots[s].blocked) mapped = false;
     if (index == last_chunk) continue;
     last_chunk = index;
     vmp_fake_chunk *chunk = &fake->chunks[index];
@@ -402,6 +404,7 @@ static void fake_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence 
     chunk->parked_at = ++fake->parkings;
     fake->parked_slots += chunk->slots;
   }
+  return mapped;
 }
 
 static bool fake_next_change(void *self, uint64_t *cursor, uint64_t *out_offset, uint64_t *out_bytes) {

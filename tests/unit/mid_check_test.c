@@ -1,10 +1,10 @@
 // mid_check_test.c: the check of mid notices each corruption, with one sentence. Each test breaks one thing.
-// (What the range sets and node pools say is tested in range_set_test.c and node_pool_test.c.)
+// (What range sets and node pools say is tested in range_set_test.c and node_pool_test.c.)
 #include "pool/mid_internal.h"
 #include "tests/unit/mid_rig.h"
 
 // The layout that is broken, in MiB: block 0+2, free 2+2, block 4+2, block 6+2, block 8+2, free 10+246. The blocks are
-// mapped, and so is 2+2.
+// mapped, and so is 2+2; 10+246 is bare.
 typedef rig broken;
 static void broken_setup(broken *f) {
   rig_setup(f);
@@ -72,65 +72,207 @@ VTEST_F(MidCheck, LikePartsThatTouch, broken) {
   give_on(f, 4 * MIB, 2, 6);
   rig_check(f);
   at(f, 4 * MIB)->fence.streams = 2;
-  expect_fault(f, "the parts that touch at 0x400000 have fences of the same streams");
+  expect_fault(f, "the parts that touch at 0x400000 are alike");
 }
 
 // ---- the index ----
 VTEST_F(MidCheck, IndexForgetsAStart, broken) {
   vmp_mid_pages *pages = f->mid->arenas[0]->sectors[0].pages;
   pages->first[4 * MIB >> VMP_MID_PAGE_LOG2] = 0;
-  expect_fault(f, "the index is wrong about the page that ends at 0x408000");
+  expect_fault(f, "the index is wrong about the page that ends at 0x600000");
 }
 
 VTEST_F(MidCheck, IndexBits, broken) {
   vmp_mid_pages *pages = f->mid->arenas[0]->sectors[0].pages;
-  uint64_t page = 4 * MIB >> VMP_MID_PAGE_LOG2;  // 128: the first one of word 2
-  pages->starts[2] ^= 2;                         // page 129
-  expect_fault(f, "the index is wrong about the page that ends at 0x410000");
-  pages->starts[2] ^= 2;
-  pages->words ^= 4;
-  expect_fault(f, "the index is wrong about the 64 pages up to 0x600000");
-  pages->words ^= 4;
-  pages->words ^= 1 << 10;  // 20..22 MiB: a bit without a page
-  expect_fault(f, "the index is wrong about the 64 pages up to 0x1600000");
-  pages->words ^= 1 << 10;
-  pages->first[page] = pages->first[0];
-  expect_fault(f, "the index is wrong about the page that ends at 0x408000");
+  pages->starts[0] ^= 2;  // page 1: 2..4 MiB
+  expect_fault(f, "the index is wrong about the page that ends at 0x400000");
+  pages->starts[0] ^= 2;
+  pages->words ^= 1;
+  expect_fault(f, "the index is wrong about the 64 pages up to 0x8000000");
+  pages->words ^= 1;
+  pages->words ^= 2;  // 128..256 MiB: a bit without a page
+  expect_fault(f, "the index is wrong about the 64 pages up to 0x10000000");
+  pages->words ^= 2;
+  pages->first[2] = pages->first[0];
+  expect_fault(f, "the index is wrong about the page that ends at 0x600000");
 }
 
-VTEST_F(MidCheck, IndexCover, broken) {
-  f->mid->arenas[0]->sectors[1].cover = index_at(f, 8 * MIB);
-  expect_fault(f, "the index is wrong about the piece that covers 0x8000000");
+VTEST(MidCheck, IndexCover) {
+  rig f = {.fake = NULL};
+  rig_start(&f, &(vmp_fake_options){.slots = 8192}, &(vmp_mid_options){.arena_bytes = 16 * GIB});
+  uint64_t low = take(&f, 8 * MIB);
+  rig_check(&f);
+  f.mid->arenas[0]->sectors[1].cover = index_at(&f, low);
+  expect_fault(&f, "the index is wrong about the piece that covers 0x200000000");
+  broken_teardown(&f);
 }
 
-// ---- extents and runs ----
-VTEST_F(MidCheck, FreePieceWithoutAnExtent, broken) {
-  vmp_ranges_remove(&f->mid->extents, 2 * MIB, 2 * MIB);
-  expect_fault(f, "the free pieces from 0x200000 to 0x400000 are no extent");
+// More than 8 pieces in the page of 2..4 MiB, which gets a table of lines.
+static vmp_mid_lines *crowd(rig *f) {
+  for (int i = 0; i < 16; i++) (void)take(f, 128 * KIB);
+  rig_check(f);
+  uint32_t entry = f->mid->arenas[0]->sectors[0].pages->first[1];
+  VEXPECT_TRUE((entry & VMP_MID_ENTRY_LINES) != 0);
+  return vmp_node_at(&f->mid->lines, entry & ~VMP_MID_ENTRY_LINES);
 }
 
-VTEST_F(MidCheck, ExtentTooSmall, broken) {
-  vmp_ranges_remove(&f->mid->extents, 100 * MIB, 156 * MIB);
-  expect_fault(f, "the free pieces from 0xa00000 to 0x10000000 are no extent");
+VTEST_F(MidCheck, IndexLines, broken) {
+  vmp_mid_lines *lines = crowd(f);
+  uint32_t first = lines->first[4];
+  lines->first[4] = 0;
+  expect_fault(f, "the index is wrong about the line that ends at 0x228000");
+  lines->first[4] = first;
+  lines->starts ^= 2;
+  expect_fault(f, "the index is wrong about the line that ends at 0x210000");
+  lines->starts ^= 2;
+  uint32_t *entry = &f->mid->arenas[0]->sectors[0].pages->first[1], kept = *entry;
+  *entry = index_at(f, 2 * MIB);  // a page that forgets its table
+  expect_fault(f, "the index has 0 tables of lines, but 1 are used");
+  *entry = kept | 7;
+  vtest_faults faults = vtest_faults_make();
+  vmp_report report = vtest_faults_report(&faults);
+  VEXPECT_UINT_GT(vmp_mid_check(f->mid, &report), 0);
+  VEXPECT_A_FAULT(&faults, "the index leads to table 7 of lines, which doesn't exist");
 }
 
-VTEST_F(MidCheck, ExtentWhereNothingIsFree, broken) {
-  vmp_ranges_add(&f->mid->extents, 6 * MIB, 2 * MIB, 0, UINT64_MAX);
-  expect_fault(f, "1 extents lie where nothing is free");
+VTEST_F(MidCheck, IndexLinesWithoutAPiece, broken) {
+  vmp_mid_pages *pages = f->mid->arenas[0]->sectors[0].pages;
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->mid->lines, 1));
+  pages->first[20] = vmp_node_take(&f->mid->lines) | VMP_MID_ENTRY_LINES;  // 40..42 MiB: nothing begins there
+  pages->starts[0] |= 1 << 20;
+  expect_fault(f, "the table of lines of the page at 0x2800000 is empty");
 }
 
-VTEST_F(MidCheck, MappedPartWithoutARun, broken) {
-  vmp_ranges_remove(&f->mid->runs, 2 * MIB, 512);
-  expect_fault(f, "0x200000 to 0x400000 is free and mapped, but no run");
+// ---- extents, parts and runs ----
+VTEST_F(MidCheck, FreePieceWithoutAMixedExtent, broken) {
+  vmp_ranges_remove(&f->mid->mixed, 10 * MIB, 246 * MIB);
+  expect_fault(f, "the free pieces from 0xa00000 to 0x10000000 are no mixed extent");
 }
 
-VTEST_F(MidCheck, RunWhereNothingIsMapped, broken) {
-  vmp_ranges_add(&f->mid->runs, 100 * MIB, 2 * MIB, 0, UINT64_MAX);
-  expect_fault(f, "1 runs lie where nothing is free and mapped");
+VTEST_F(MidCheck, MixedExtentTooSmall, broken) {
+  vmp_ranges_remove(&f->mid->mixed, 100 * MIB, 156 * MIB);
+  expect_fault(f, "the free pieces from 0xa00000 to 0x10000000 are no mixed extent");
 }
 
-VTEST_F(MidCheck, RunsNeedNotBeCompleteWhileStale, broken) {
-  vmp_ranges_remove(&f->mid->runs, 2 * MIB, 512);
+VTEST_F(MidCheck, MixedExtentWhereNothingIsFree, broken) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->mid->ranges, 1));
+  vmp_ranges_add(&f->mid->mixed, 6 * MIB, 2 * MIB, 0, UINT64_MAX);
+  expect_fault(f, "1 mixed extents lie where nothing is free or all is mapped");
+}
+
+VTEST_F(MidCheck, MixedExtentThatIsWhollyMapped, broken) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->mid->ranges, 1));
+  vmp_ranges_add(&f->mid->mixed, 2 * MIB, 2 * MIB, 0, UINT64_MAX);
+  expect_fault(f, "1 mixed extents lie where nothing is free or all is mapped");
+}
+
+VTEST_F(MidCheck, ExtentSum, broken) {
+  f->mid->extents++;
+  expect_fault(f, "there are 2 extents, but 3 are counted");
+}
+
+VTEST_F(MidCheck, MappedPartThatSaysItIsBare, broken) {
+  vmp_mid_runs_leave(f->mid, index_at(f, 2 * MIB));
+  at(f, 2 * MIB)->kind = VMP_MID_BARE;
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->mid->ranges, 1));
+  vmp_ranges_add(&f->mid->mixed, 2 * MIB, 2 * MIB, 0, UINT64_MAX);
+  expect_fault(f, "0x200000 to 0x400000 is free and mapped, but its part says otherwise");
+}
+
+// lie_about_10 says that what is free behind 10 MiB is mapped.
+static void lie_about_10(rig *f) {
+  vmp_ranges_remove(&f->mid->mixed, 10 * MIB, 246 * MIB);
+  at(f, 10 * MIB)->kind = VMP_MID_MAPPED;
+  vmp_mid_runs_enter(f->mid, index_at(f, 10 * MIB), index_at(f, 10 * MIB));
+}
+
+VTEST_F(MidCheck, BarePartThatSaysItIsMapped, broken) {
+  lie_about_10(f);
+  expect_fault(f, "0xa00000 to 0x10000000 is free and not mapped, but its part says otherwise");
+}
+
+VTEST_F(MidCheck, RunEndsThatNameOthers, broken) {
+  give_on(f, 4 * MIB, 3, 6);  // a run of two parts
+  rig_check(f);
+  uint32_t head = index_at(f, 2 * MIB), tail = index_at(f, 4 * MIB);
+  at(f, 4 * MIB)->run_end = tail;
+  expect_fault(f, "the ends of the run at 0x200000 don't name each other");
+  at(f, 4 * MIB)->run_end = head;
+  rig_check(f);
+}
+
+VTEST_F(MidCheck, RunOutsideOfItsTree, broken) {
+  vmp_mid_runs_leave(f->mid, index_at(f, 2 * MIB));
+  f->mid->runs.bytes += 2 * MIB;
+  expect_fault(f, "0 runs are in the trees and 0 counted, but there are 1");
+}
+
+VTEST_F(MidCheck, RunCount, broken) {
+  f->mid->runs.count++;
+  expect_fault(f, "1 runs are in the trees and 2 counted, but there are 1");
+}
+
+VTEST_F(MidCheck, RunBytes, broken) {
+  f->mid->runs.bytes++;
+  expect_fault(f, "the runs hold 2097152 bytes, but 2097153 are counted");
+}
+
+VTEST_F(MidCheck, RunTrees, broken) {
+  // Two runs of one size: 2+2 and 6+2.
+  give_on(f, 6 * MIB, 1, 6);
+  rig_check(f);
+  uint32_t low = index_at(f, 2 * MIB), high = index_at(f, 6 * MIB);
+  unsigned class = vmp_range_class(2 * MIB);
+  uint32_t *root = &f->mid->runs.roots[class], kept = *root;
+  vmp_mid_piece *top = vmp_mid_piece_at(f->mid, *root);
+  uint32_t links[2] = {top->links[0], top->links[1]};
+  VASSERT_TRUE(kept == low || kept == high);
+  f->mid->runs.classes[class / 64] ^= UINT64_C(1) << (class % 64);
+  expect_fault(f, "mid runs: the bitmap is wrong about size class 256");
+  f->mid->runs.classes[class / 64] ^= UINT64_C(1) << (class % 64);
+  f->mid->runs.words ^= UINT64_C(1) << (class / 64);
+  expect_fault(f, "mid runs: the bitmap is wrong about size class 256");
+  f->mid->runs.words ^= UINT64_C(1) << (class / 64);
+  top->links[0] = links[1];
+  top->links[1] = links[0];
+  expect_fault(f, "is out of order");
+  top->links[0] = links[0];
+  top->links[1] = links[1];
+  *root = index_at(f, 0);
+  expect_fault(f, "begins no run");
+  *root = kept;
+  top->links[links[0] == 0 ? 0 : 1] = 9999;
+  expect_fault(f, "a link leads to node 9999, which begins no run");
+  top->links[links[0] == 0 ? 0 : 1] = 0;
+  rig_check(f);
+  uint32_t below = kept == low ? high : low;
+  *root = below;
+  vmp_mid_piece_at(f->mid, below)->links[below == low ? 1 : 0] = kept;
+  top->links[0] = top->links[1] = 0;
+  expect_fault(f, "of higher priority");
+}
+
+VTEST_F(MidCheck, RunInAnotherClass, broken) {
+  uint32_t head = index_at(f, 2 * MIB);
+  vmp_mid_runs_leave(f->mid, head);
+  at(f, 2 * MIB)->bytes = MIB;  // while it enters
+  vmp_mid_runs_enter(f->mid, head, head);
+  at(f, 2 * MIB)->bytes = 2 * MIB;
+  f->mid->runs.bytes += MIB;
+  expect_fault(f, "mid runs: the run at 0x200000 is in size class 224");
+}
+
+VTEST_F(MidCheck, ATreeOfRunsWithACycle, broken) {
+  uint32_t head = index_at(f, 2 * MIB);
+  at(f, 2 * MIB)->links[0] = head;
+  vtest_faults faults = vtest_faults_make();
+  vmp_report report = vtest_faults_report(&faults);
+  VEXPECT_UINT_GT(vmp_mid_check(f->mid, &report), 0);
+  VEXPECT_A_FAULT(&faults, "mid runs: a tree has a cycle");
+}
+
+VTEST_F(MidCheck, PartsNeedNotBeRightWhileStale, broken) {
+  lie_about_10(f);
   vmp_mem_fail_after(0, UINT64_MAX);
   f->mid->stale = true;
   f->mid->ranges.promised = f->mid->ranges.capacity - f->mid->ranges.used;  // no node to be had
@@ -139,12 +281,14 @@ VTEST_F(MidCheck, RunsNeedNotBeCompleteWhileStale, broken) {
   (void)vmp_mid_check(f->mid, &report);
   vmp_mem_fail_after(0, 0);
   VEXPECT_TRUE(f->mid->stale);
-  VEXPECT_ONE_FAULT(&faults, "range nodes are promised to 4 blocks");
+  VEXPECT_ONE_FAULT(&faults, "promised");
+  f->mid->ranges.promised = 0;
+  rig_check(f);  // and with a node it is made up for
 }
 
 // Runs that say more than is mapped do no harm: a place is looked at before it is taken.
 VTEST_F(MidCheck, WrongRunsAreNotBelieved, broken) {
-  vmp_ranges_add(&f->mid->runs, 100 * MIB, 8 * MIB, 0, UINT64_MAX);
+  lie_about_10(f);
   vmp_request request = {.bytes = 8 * MIB, .alignment = 512, .effort = VMP_EFFORT_MAPPED};
   vmp_placed placed;
   uint64_t claims = vmp_fake_get_counts(f->fake)->claims;
@@ -155,10 +299,8 @@ VTEST_F(MidCheck, WrongRunsAreNotBelieved, broken) {
 // ---- sums ----
 VTEST_F(MidCheck, BlockSums, broken) {
   f->mid->blocks++;
-  f->mid->ranges.promised += VMP_MID_PROMISED_RANGES;
   expect_fault(f, "4 blocks hold 8388608 bytes, but 5 and 8388608 are counted");
   f->mid->blocks--;
-  f->mid->ranges.promised -= VMP_MID_PROMISED_RANGES;
   f->mid->block_bytes++;
   expect_fault(f, "4 blocks hold 8388608 bytes, but 4 and 8388609 are counted");
 }
@@ -172,27 +314,30 @@ VTEST_F(MidCheck, LeakedNodes, broken) {
   uint32_t leaked = vmp_node_take(&f->mid->pieces);
   expect_fault(f, "the arenas have 6 pieces, but 7 nodes are used");
   vmp_node_give(&f->mid->pieces, leaked);
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->mid->ranges, 1));
   (void)vmp_node_take(&f->mid->ranges);
-  expect_fault(f, "there are 3 extents and runs, but 4 nodes are used");
+  expect_fault(f, "there are 1 mixed extents, but 2 nodes are used and 0 promised");
 }
 
 VTEST_F(MidCheck, Promises, broken) {
   f->mid->ranges.promised++;
-  expect_fault(f, "9 range nodes are promised to 4 blocks");
+  expect_fault(f, "there are 1 mixed extents, but 1 nodes are used and 1 promised");
 }
 
 VTEST_F(MidCheck, NodePoolsAndRangeSetsAreChecked, broken) {
   f->mid->pieces.used--;
   expect_fault(f, "mid pieces: ");
   f->mid->pieces.used++;
-  f->mid->ranges.used--;
+  uint32_t ranges = f->mid->ranges.used;
+  f->mid->ranges.used = f->mid->ranges.touched + 1;
   expect_fault(f, "mid ranges: ");
-  f->mid->ranges.used++;
-  f->mid->extents.bytes++;
-  expect_fault(f, "mid extents: ");
-  f->mid->extents.bytes--;
-  f->mid->runs.bytes++;
-  expect_fault(f, "mid runs: ");
+  f->mid->ranges.used = ranges;
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->mid->lines, 1));
+  f->mid->lines.used++;
+  expect_fault(f, "mid lines: ");
+  f->mid->lines.used--;
+  f->mid->mixed.bytes++;
+  expect_fault(f, "mid mixed extents: ");
 }
 
 VTEST(MidCheck, OverlappingArenas) {

@@ -112,7 +112,7 @@ static void release_one(model *m, vtest_rng *rng) {
   VEXPECT_INT_EQ(vmp_host_touch(m->rig.driver, 0, m->streams[stream], address_of(m, c.offset), c.bytes, false), 0);
   vmp_fence fence = vmp_clock_fence(m->rig.clock, m->indices[stream]);
   if (stream != c.stream) fence = vmp_fence_merge(fence, vmp_clock_fence(m->rig.clock, m->indices[c.stream]));
-  m->rig.ops.release(m->rig.ops.self, m->rig.base + c.offset, c.bytes, fence);
+  (void)m->rig.ops.release(m->rig.ops.self, m->rig.base + c.offset, c.bytes, fence);
   count_users(m, &c, -1);
   m->claims[at] = m->claims[--m->num_claims];
 }

@@ -88,7 +88,7 @@ vmp_status rig_claim(rig *r, uint64_t offset, uint64_t bytes, vmp_stream_index s
 }
 
 void rig_release(rig *r, uint64_t offset, uint64_t bytes, vmp_fence fence) {
-  r->ops.release(r->ops.self, r->base + offset, bytes, fence);
+  (void)r->ops.release(r->ops.self, r->base + offset, bytes, fence);
 }
 
 vmp_backing_stats rig_stats(const rig *r) {

@@ -350,7 +350,7 @@ VTEST_F(Backing, AddressesAndOffsetsAgreeAndKeepAlignment, rig) {
   }
   VEXPECT_FALSE(vmp_backing_offset(f->backing, 4096, &back));
   VASSERT_OK(f->ops.claim(f->ops.self, offset, 6 * MIB, 0, VMP_EFFORT_NORMAL, &(vmp_fence){0, 0}));
-  f->ops.release(f->ops.self, offset, 6 * MIB, VMP_FENCE_NONE);
+  (void)f->ops.release(f->ops.self, offset, 6 * MIB, VMP_FENCE_NONE);
   VEXPECT_TRUE(f->ops.cost(f->ops.self, f->base + f->bytes, SLOT, 0).blocked);
   rig_check(f);
 }

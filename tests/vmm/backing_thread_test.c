@@ -113,7 +113,7 @@ static void *claim_and_release(void *context) {
     vmp_status status = s->rig.ops.claim(s->rig.ops.self, s->rig.base + offset, bytes, index, effort, &fence);
     if (status == VMP_OK) {
       w->served++;
-      s->rig.ops.release(s->rig.ops.self, s->rig.base + offset, bytes, VMP_FENCE_NONE);
+      (void)s->rig.ops.release(s->rig.ops.self, s->rig.base + offset, bytes, VMP_FENCE_NONE);
     }
     if (vtest_rng_chance(&rng, 1, 50)) (void)vmp_backing_poll(s->rig.backing);
     vmp_backing_trim_report report;
