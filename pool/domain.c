@@ -70,10 +70,10 @@ static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stre
                            vmp_fence *out_fence) {
   return ops_of(self)->claim(ops_of(self)->self, offset, bytes, stream, effort, out_fence);
 }
-static void op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
+static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
   vmp_domain *domain = self;
-  if (domain->claims_dropped && !vmp_offset_map_remove(&domain->kept, offset, NULL)) return;
-  ops_of(self)->release(ops_of(self)->self, offset, bytes, fence);
+  if (domain->claims_dropped && !vmp_offset_map_remove(&domain->kept, offset, NULL)) return false;
+  return ops_of(self)->release(ops_of(self)->self, offset, bytes, fence);
 }
 static bool op_next_change(void *self, uint64_t *cursor, uint64_t *out_offset, uint64_t *out_bytes) {
   return ops_of(self)->next_change(ops_of(self)->self, cursor, out_offset, out_bytes);
