@@ -304,6 +304,7 @@ static vmp_status query_locked(vmp_pool *pool, const void *ptr, vmp_block_info *
   if (out->struct_size < sizeof *out) return VMP_OK;
   vmp_label label = vmp_block_is_labelled(word) ? vmp_label_of(&pool->tags, found.offset) : (vmp_label){0, 0};
   out->name = vmp_name_text(&pool->tags.names, label.name);
+  out->pins = (uint32_t)vmp_pins_at(&pool->pins, found.offset);
   out->tag = label.tag;
   out->tag_name = label.tag == 0 ? NULL : vmp_tag_name(&pool->tags, label.tag);
   return VMP_OK;

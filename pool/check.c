@@ -128,6 +128,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   (void)vmp_offset_map_check(&pool->streams, "streams", report);
   (void)vmp_span_map_check(&pool->span_map, report);
   vmp_tags_check(pool, report);
+  vmp_pins_check(pool, report);
   check_books(pool, report);
   check_layers(pool, report);
   vmp_regions_check(pool, report);

@@ -20,7 +20,7 @@ static vmp_status trim_locked(vmp_pool *pool, uint64_t keep_bytes, vmp_backing_t
 
 vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *out_report) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
-  if (out_report != NULL && out_report->struct_size < sizeof *out_report) {
+  if (out_report != NULL && out_report->struct_size < offsetof(vmp_trim_report, kept_pinned_bytes)) {
     return vmp_fail(VMP_ERROR_INVALID_VALUE, "vmp_trim_report is not initialised; use VMP_TRIM_REPORT_INIT");
   }
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
@@ -34,6 +34,7 @@ vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *o
     out_report->kept_pending_bytes = report.kept_pending_bytes;
     out_report->kept_live_bytes = report.kept_live_bytes;
     out_report->kept_other_bytes = report.kept_other_bytes;
+    if (out_report->struct_size >= sizeof *out_report) out_report->kept_pinned_bytes = report.kept_pinned_bytes;
   }
   return status;
 }

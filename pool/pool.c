@@ -175,6 +175,7 @@ vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options)
   if (out_pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the address of the result is NULL");
   vmp_pool *pool = vmp_mem_calloc(1, sizeof *pool);
   if (pool == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for a pool");
+  vmp_pins_init(&pool->pins);
   vmp_status status = vmp_guard_init(&pool->guard);
   if (status != VMP_OK) {
     vmp_mem_free(pool);
@@ -210,15 +211,11 @@ static vmp_status dispose(vmp_pool *pool) {
   vmp_caches_close(pool);
   vmp_regions_dispose(pool);
   vmp_tags_free(&pool->tags);
+  vmp_pins_free(&pool->pins);
   vmp_slab_destroy(pool->slab);
   vmp_mid_destroy(pool->mid);
   vmp_buddy_destroy(pool->buddy);
-  if (pool->backing != NULL) {
-    vmp_lock_hooks hooks = vmp_guard_hooks(&pool->guard);  // they do nothing in a forked child
-    hooks.lock(hooks.self);
-    keep_first(&first, vmp_backing_destroy(pool->backing));
-    hooks.unlock(hooks.self);
-  }
+  if (pool->backing != NULL) keep_first(&first, vmp_backing_destroy(pool->backing));
   vmp_space_close(pool);
   vmp_clock_destroy(pool->clock);
   if (pool->context != NULL) keep_first(&first, vmp_context_release(pool->driver, pool->device.device));
@@ -234,6 +231,10 @@ static vmp_status dispose(vmp_pool *pool) {
 }
 
 static vmp_status fail_busy(const vmp_pool *pool) {
+  if (vmp_pool_num_blocks(pool) == 0 && pool->regions.count == 0) {
+    return vmp_fail(VMP_ERROR_BUSY, "%" PRIu32 " ranges of the pool \"%.64s\" are pinned; unpin them first",
+                    pool->pins.records.used, vmp_pool_name(pool));
+  }
   return vmp_fail(VMP_ERROR_BUSY,
                   "%" PRIu64 " live blocks of %" PRIu64 " bytes (%" PRIu64 " requested) and %" PRIu64
                   " regions of %" PRIu64 " committed bytes are left in the pool \"%.64s\"; free them first, or create it "
@@ -286,7 +287,8 @@ vmp_status vmp_pool_destroy(vmp_pool *pool) {
   vmp_status status = VMP_OK;
   vmp_fence fence = VMP_FENCE_NONE;
   vmp_caches_empty(pool);
-  if ((vmp_pool_num_blocks(pool) > 0 || pool->regions.count > 0) && !pool->config.destroy_releases) {
+  bool in_use = vmp_pool_num_blocks(pool) > 0 || pool->regions.count > 0 || pool->pins.records.used > 0;
+  if (in_use && !pool->config.destroy_releases) {
     status = fail_busy(pool);
   } else {
     fence = last_fence(pool);

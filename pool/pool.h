@@ -8,6 +8,8 @@
 //     oom.c       the message when nothing helped        guard.c      lock and fork mark
 //     space.c     reservations, arenas, initial memory    step.c       steps of the program
 //     defragment.c  gathering idle memory                region*.c    regions (region.h)
+//     alloc_with.c  allocation with options              tag.c        tags, and the labels of blocks
+//     domain.c    layers of a suspendable tag            pin.c        pinned ranges, callbacks of remapping
 //
 // Owns: the layers and how they are wired, the table of live blocks, the counters. Does not own: free space
 // (layers), chunks (backing), streams (clock).
@@ -32,6 +34,7 @@
 #include "pool/mid.h"
 #include "pool/offset_map.h"
 #include "pool/options.h"
+#include "pool/pin.h"
 #include "pool/region.h"
 #include "pool/slab.h"
 #include "pool/span_map.h"
@@ -102,6 +105,7 @@ struct vmp_pool {
   vmp_offset_map blocks;          // live block of mid or buddy -> vmp_block_word (slab's: books.c)
   vmp_offset_map streams;         // live block -> mask of recorded streams, for the few that have any
   vmp_tags tags;
+  vmp_pins pins;
   struct vmp_cache *caches;       // of all threads
   struct vmp_cache *spare_cache;  // for a thread that only frees; made by one that allocates
   bool wants_spare_cache;

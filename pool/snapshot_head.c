@@ -56,16 +56,17 @@ static void write_config(snapshot *s) {
 }
 
 // One line per field of vmp_pool_stats_data.   X(field)
-#define STATS_SIZES(X)                                                                                            \
-  X(reserved_va)                                                                                                  \
-  X(mapped)                                                                                                       \
-  X(live)                                                                                                         \
-  X(requested)                                                                                                    \
-  X(parked) X(spare) X(pending) X(retiring) X(broken) X(metadata) X(peak_mapped) X(peak_live) X(peak_requested)   \
-      X(allocs) X(frees) X(failed_allocs) X(blocks) X(slab_live) X(mid_live) X(buddy_live) X(largest_free_mapped) \
-          X(device_free) X(device_total) X(granule) X(chunks) X(chunks_created) X(chunks_released) X(takes)       \
-              X(takes_resized) X(stream_waits) X(unfinished_wait_allocs) X(host_waits) X(steps) X(step_peak_live) \
-                  X(max_step_peak_live) X(regions) X(region_reserved) X(region_committed) X(region_live)
+#define STATS_SIZES(X)                                                                                                 \
+  X(reserved_va)                                                                                                       \
+  X(mapped)                                                                                                            \
+  X(live)                                                                                                              \
+  X(requested)                                                                                                         \
+  X(parked)                                                                                                            \
+  X(spare) X(pending) X(retiring) X(broken) X(metadata) X(peak_mapped) X(peak_live) X(peak_requested) X(allocs)        \
+      X(frees) X(failed_allocs) X(blocks) X(slab_live) X(mid_live) X(buddy_live) X(largest_free_mapped) X(device_free) \
+          X(device_total) X(granule) X(chunks) X(chunks_created) X(chunks_released) X(takes) X(takes_resized)          \
+              X(stream_waits) X(unfinished_wait_allocs) X(host_waits) X(steps) X(step_peak_live) X(max_step_peak_live) \
+                  X(regions) X(region_reserved) X(region_committed) X(region_live) X(pinned)
 #define STATS_LIMITS(X) X(hard_limit) X(soft_limit)
 
 #define COUNT(field) +1
@@ -292,6 +293,26 @@ static void write_tags(snapshot *s) {
   vmp_json_close(json);
 }
 
+// ---- pins ----
+
+static void write_pin(void *context, const vmp_pin_record *record) {
+  snapshot *s = context;
+  vmp_json *json = &s->json;
+  vmp_json_open_inline(json, NULL, '{');
+  vmp_json_hex(json, "address", vmp_backing_address(s->pool->backing, record->offset));
+  vmp_json_uint(json, "bytes", record->bytes);
+  vmp_json_uint(json, "pins", record->count);
+  vmp_json_string(json, "reason", vmp_name_text(&s->pool->tags.names, record->reason));
+  vmp_json_bool(json, "live", vmp_books_get(s->pool, record->offset) != 0);
+  vmp_json_close(json);
+}
+
+static void write_pins(snapshot *s) {
+  vmp_json_open(&s->json, "pins", '[');
+  vmp_pins_walk(&s->pool->pins, write_pin, s);
+  vmp_json_close(&s->json);
+}
+
 void vmp_snapshot_head(snapshot *s) {
   write_identity(s);
   write_config(s);
@@ -303,6 +324,7 @@ void vmp_snapshot_head(snapshot *s) {
   write_log(s);
   write_failure(s);
   write_tags(s);
+  write_pins(s);
   vmp_json_open(&s->json, "spares", '[');
   vmp_backing_walk_spares(s->pool->backing, write_spare, s);
   vmp_json_close(&s->json);

@@ -66,8 +66,8 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
   uint64_t bytes = sizeof *pool + backing.metadata_bytes + mid.metadata_bytes + buddy.metadata_bytes +
                    slab.metadata_bytes + vmp_offset_map_metadata_bytes(&pool->blocks) +
                    vmp_offset_map_metadata_bytes(&pool->streams) + vmp_span_map_metadata_bytes(&pool->span_map) +
-                   vmp_tags_metadata_bytes(&pool->tags) + vmp_caches_metadata(pool) +
-                   vmp_regions_metadata(pool);
+                   vmp_tags_metadata_bytes(&pool->tags) + vmp_pins_metadata_bytes(&pool->pins) +
+                   vmp_caches_metadata(pool) + vmp_regions_metadata(pool);
   if (pool->log != NULL) bytes += vmp_log_metadata_bytes(pool->log);
   for (size_t i = 0; i < pool->num_reservations; i++) {
     bytes += sizeof pool->reservations[i] + pool->reservations[i].bytes / pool->device.granule_bytes / 8;
@@ -96,6 +96,7 @@ static void fill_backing(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->chunks_released = backing.chunks_released;
   out->takes = backing.takes;
   out->takes_resized = backing.takes_resized;
+  out->pinned = backing.pinned_bytes;
 }
 
 void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {

@@ -207,6 +207,7 @@ typedef struct vmp_block_info {
   const char *name;      // given to vmp_alloc_with, or NULL; valid until the pool is destroyed
   const char *tag_name;  // of its tag, or NULL; valid until the pool is destroyed
   uint32_t tag;          // vmp_tag; 0: none
+  uint32_t pins;         // that begin at the block (vmpool_pin.h)
 } vmp_block_info;
 #define VMP_BLOCK_INFO_INIT VMP_INIT(vmp_block_info)
 VMP_API vmp_status vmp_block_query(vmp_pool *pool, const void *ptr, vmp_block_info *out_info);
@@ -226,6 +227,7 @@ typedef struct vmp_trim_report {
   uint64_t kept_pending_bytes;  // free, but GPU work may still touch it
   uint64_t kept_live_bytes;     // chunks with live blocks
   uint64_t kept_other_bytes;    // asked to be kept, broken
+  uint64_t kept_pinned_bytes;   // chunks without live blocks that pins keep (vmpool_pin.h)
 } vmp_trim_report;
 #define VMP_TRIM_REPORT_INIT VMP_INIT(vmp_trim_report)
 VMP_API vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *out_report);
@@ -319,6 +321,7 @@ typedef struct vmp_pool_stats_data {
   uint64_t region_reserved;          // addresses of regions, of reserved_va
   uint64_t region_committed;         // sum of what regions have committed; a page of two regions counts twice
   uint64_t region_live;              // the memory of that, of live; each page once
+  uint64_t pinned;                   // chunks that pins keep where they are; live blocks may touch them or not
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
@@ -354,6 +357,7 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 }
 #endif
 
+#include "pool/vmpool_pin.h"
 #include "pool/vmpool_region.h"
 #include "pool/vmpool_tag.h"
 #include "pool/vmpool_log.h"  // IWYU pragma: export

@@ -26,6 +26,7 @@
 #include "vmm/context.h"
 #include "vmm/driver.h"
 #include "vmm/error.h"
+#include "vmm/remap.h"
 
 typedef struct vmp_backing vmp_backing;
 
@@ -62,8 +63,8 @@ typedef struct vmp_backing_options {
 vmp_status vmp_backing_create(vmp_backing **out_backing, const vmp_backing_options *options);
 
 // vmp_backing_destroy unmaps and releases everything and frees the reservations. The caller has waited for all
-// fences. Goes on after failures and returns the first one; host memory is freed in any case. NULL is fine.
-// MAY UNLOCK.
+// fences; nobody else uses it any more, and the lock is NOT held: it calls the driver and the callbacks. Goes on after
+// failures and returns the first one; host memory is freed in any case. NULL is fine.
 vmp_status vmp_backing_destroy(vmp_backing *backing);
 
 // vmp_backing_reserve adds a reservation of `bytes` (rounded up to granules), halving down to `minimum_bytes` when
@@ -108,6 +109,7 @@ vmp_fence vmp_backing_pending(const vmp_backing *backing);
 // driver failure is returned after everything else was tried. MAY UNLOCK.
 typedef struct vmp_backing_trim_report {
   uint64_t released_bytes, kept_pending_bytes, kept_live_bytes, kept_other_bytes;
+  uint64_t kept_pinned_bytes;  // in chunks that nothing but pins keeps; not in kept_live_bytes
 } vmp_backing_trim_report;
 vmp_status vmp_backing_trim(vmp_backing *backing, uint64_t keep_bytes, vmp_backing_trim_report *out_report);
 // vmp_backing_give_back does the same without a poll, for at most `most_chunks` chunks: at most one unmap and one
@@ -153,23 +155,12 @@ void vmp_backing_prefer_parked(vmp_backing *backing, bool prefer);
 
 // ---- for those who registered the memory elsewhere (NCCL, RDMA) ----
 
-// vmp_remap_callbacks: both run without the lock, on the thread that makes the driver call, and may call nothing of
-// this pool but statistics. `generation` is the mapping's: it is never used for another mapping of the pool.
-//   before_unmap  the mapping is about to go; its work is complete. When the unmap then fails, after_map follows
-//                 if the memory stays in use.
-//   after_map     the range is mapped and accessible, and nobody has it yet
-typedef struct vmp_remap_callbacks {
-  void *self;
-  void (*before_unmap)(void *self, uint64_t address, uint64_t bytes, uint64_t generation);
-  void (*after_map)(void *self, uint64_t address, uint64_t bytes, uint64_t generation);
-} vmp_remap_callbacks;
-
-// vmp_backing_register adds a pair of callbacks (either may be NULL), vmp_backing_unregister removes the pair with the
-// same `self`; calls that are under way may still reach it until vmp_backing_wait_transit returns false.
+// vmp_backing_register adds a pair of callbacks (remap.h). VMP_ERROR_INVALID_VALUE: `self` is registered already;
 // VMP_ERROR_LIMIT: more than VMP_MAX_REMAP_CALLBACKS.
-#define VMP_MAX_REMAP_CALLBACKS 8u
 vmp_status vmp_backing_register(vmp_backing *backing, const vmp_remap_callbacks *callbacks);
-void vmp_backing_unregister(vmp_backing *backing, const void *self);
+// vmp_backing_unregister removes the pair with the same `self` and waits until no call of it is under way (where the
+// hooks can wait); false: there was none. MAY UNLOCK.
+bool vmp_backing_unregister(vmp_backing *backing, const void *self);
 
 // vmp_backing_generation returns the youngest generation of the mappings under a range, 0 when part of it is not
 // mapped. Two equal answers mean that nothing of the range was remapped in between.
@@ -206,11 +197,21 @@ bool vmp_backing_is_home(const vmp_backing *backing, uint64_t offset);
 // vmp_backing_in_transit: whether driver calls are under way whose outcome isn't committed yet.
 bool vmp_backing_in_transit(const vmp_backing *backing);
 
+// ---- pins ----
+
+// vmp_backing_pin keeps the chunks of a range, which is wholly mapped and claimed, where they are, until the matching
+// vmp_backing_unpin of the same range; returns how many chunks that are. Both keep the lock, allocate nothing and can't
+// fail.
+uint64_t vmp_backing_pin(vmp_backing *backing, uint64_t offset, uint64_t bytes);
+void vmp_backing_unpin(vmp_backing *backing, uint64_t offset, uint64_t bytes);
+// vmp_backing_pin_sum: pins over all chunks, for checks. O(chunks).
+uint64_t vmp_backing_pin_sum(const vmp_backing *backing);
+
 typedef struct vmp_backing_stats {
   uint64_t reserved_bytes, reservations;
   uint64_t mapped_bytes, peak_mapped_bytes;  // chunks that have a home
   uint64_t parked_bytes;
-  uint64_t spare_bytes, retiring_bytes, broken_bytes;
+  uint64_t spare_bytes, retiring_bytes, broken_bytes, pinned_bytes;
   uint64_t chunks, chunks_created, chunks_released, takes, takes_resized, slots_retired;
   uint64_t largest_parked_bytes;
   uint64_t hard_limit_bytes, soft_limit_bytes;

@@ -7,6 +7,11 @@
 #include "vmm/backing_internal.h"
 
 vmp_status vmp_backing_register(vmp_backing *b, const vmp_remap_callbacks *callbacks) {
+  for (size_t i = 0; i < b->num_callbacks; i++) {
+    if (b->callbacks[i].self != callbacks->self) continue;
+    return vmp_fail(VMP_ERROR_INVALID_VALUE, "callbacks of %p are registered already; unregister them first",
+                    callbacks->self);
+  }
   if (b->num_callbacks == VMP_MAX_REMAP_CALLBACKS) {
     return vmp_fail(VMP_ERROR_LIMIT, "%u pairs of remap callbacks are registered already", VMP_MAX_REMAP_CALLBACKS);
   }
@@ -14,15 +19,33 @@ vmp_status vmp_backing_register(vmp_backing *b, const vmp_remap_callbacks *callb
   return VMP_OK;
 }
 
-void vmp_backing_unregister(vmp_backing *b, const void *self) {
-  size_t kept = 0;
+// wait_for_users lets go of the lock until nobody of that parity is left.
+static void wait_for_users(vmp_backing *b, unsigned parity) {
+  while (b->callback_users[parity] > 0 && b->options.hooks.wait != NULL) b->options.hooks.wait(b->options.hooks.self);
+}
+
+bool vmp_backing_unregister(vmp_backing *b, const void *self) {
+  size_t kept = 0, before = b->num_callbacks;
   for (size_t i = 0; i < b->num_callbacks; i++) {
     if (b->callbacks[i].self != self) b->callbacks[kept++] = b->callbacks[i];
   }
   b->num_callbacks = kept;
+  if (kept == before) return false;
+  // The parity that comes next must be unused, so that it holds nobody from before.
+  wait_for_users(b, (unsigned)(b->callback_epoch + 1) % 2);
+  unsigned parity = (unsigned)b->callback_epoch++ % 2;
+  wait_for_users(b, parity);
+  return true;
 }
 
-void callbacks_copy(const vmp_backing *b, callback_list *out) {
+void callbacks_done(vmp_backing *b, const callback_list *list) {
+  b->callback_users[list->parity]--;
+  backing_wake(b);
+}
+
+void callbacks_copy(vmp_backing *b, callback_list *out) {
+  out->parity = (unsigned)b->callback_epoch % 2;
+  b->callback_users[out->parity]++;
   out->count = b->num_callbacks;
   memcpy(out->all, b->callbacks, b->num_callbacks * sizeof *b->callbacks);
 }

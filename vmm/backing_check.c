@@ -77,6 +77,9 @@ static void check_home(const vmp_backing *b, uint64_t slot, uint32_t id, tally *
     vmp_report_fault(report, "backing: chunk %u at slot %llu has no handle", id, (unsigned long long)slot);
   if (c->state == CHUNK_SPARE)
     vmp_report_fault(report, "backing: chunk %u at slot %llu is called spare", id, (unsigned long long)slot);
+  if (c->pins > c->live) {
+    vmp_report_fault(report, "backing: chunk %u has %u pins and %u claims", id, c->pins, c->live);
+  }
   if ((c->live > 0) != (c->state == CHUNK_LIVE)) {
     vmp_report_fault(report, "backing: chunk %u has %u live claims in state %s", id, c->live, chunk_word(c));
   }

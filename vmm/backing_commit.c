@@ -221,6 +221,7 @@ vmp_status plan_execute(vmp_backing *b, plan *p, uint64_t *out_created) {
   }
   backing_lock(b);
   b->transits--;
+  callbacks_done(b, &callbacks);
   if (status == VMP_OK) {
     commit(b, p);
   } else {

@@ -55,6 +55,7 @@ static void unmap_everything(vmp_backing *b, vmp_status *first) {
       slot = run;
     }
   }
+  callbacks_done(b, &callbacks);
 }
 
 static void release_everything(vmp_backing *b, vmp_status *first) {

@@ -10,6 +10,7 @@
 //     backing_gather.c  idle chunks behind one another
 //     backing_pages.c   ranges of pages, and claims of pages by list; backing_page_ranges.c: the list of ranges
 //     backing_callbacks.c  who is told of remapping
+//     backing_pin.c     chunks that stay where they are
 //     backing_end.c     giving everything back
 //     backing_check.c   the checker and the walkers
 //
@@ -91,14 +92,20 @@ struct vmp_backing {
   size_t num_callbacks;
   page_range *page_ranges;  // by place
   size_t num_page_ranges, page_ranges_capacity;
+  // Calls under way with a copy of the list, by the parity of the epoch in which it was taken: whoever removes a pair
+  // begins another epoch and waits for the calls of the one before.
+  uint64_t callback_epoch, callback_users[2];
 };
 
 // ---- backing_callbacks.c: a copy of the callbacks, taken under the lock, called without it ----
 typedef struct callback_list {
   vmp_remap_callbacks all[VMP_MAX_REMAP_CALLBACKS];
   size_t count;
+  unsigned parity;
 } callback_list;
-void callbacks_copy(const vmp_backing *b, callback_list *out);
+void callbacks_copy(vmp_backing *b, callback_list *out);
+// callbacks_done: the copy is not used any more. Under the lock.
+void callbacks_done(vmp_backing *b, const callback_list *list);
 void callbacks_before_unmap(const callback_list *list, uint64_t address, uint64_t bytes, uint64_t generation);
 void callbacks_after_map(const callback_list *list, uint64_t address, uint64_t bytes, uint64_t generation);
 
@@ -235,6 +242,10 @@ uint64_t backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const 
 // backing_release_for makes room for `bytes` by giving complete parked and spare chunks back to the device. MAY
 // UNLOCK. Returns the bytes given back.
 uint64_t backing_release_for(vmp_backing *b, uint64_t bytes);
+// ---- backing_pin.c ----
+// backing_pinned_only_bytes: of chunks that nothing but pins keeps. O(chunks) where there are pins.
+uint64_t backing_pinned_only_bytes(const vmp_backing *b);
+
 // backing_poll_if_crowded polls when retiring places have piled up since the last poll. MAY UNLOCK.
 void backing_poll_if_crowded(vmp_backing *b);
 

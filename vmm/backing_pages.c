@@ -135,6 +135,7 @@ static vmp_status clear_occupants(page_claim *p, removal *list, size_t count) {
   }
   backing_lock(b);
   b->transits--;
+  callbacks_done(b, &callbacks);
   for (size_t i = 0; i < count; i++) {
     chunk *c = backing_chunk(b, list[i].id);
     if (list[i].code != 0) {

@@ -56,6 +56,7 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
   }
   backing_lock(b);
   b->transits--;
+  callbacks_done(b, &callbacks);
   uint64_t released = 0;
   for (size_t i = 0; i < count; i++) {
     chunk *c = backing_chunk(b, list[i].id);
@@ -144,7 +145,8 @@ vmp_status vmp_backing_trim(vmp_backing *b, uint64_t keep_bytes, vmp_backing_tri
     out_report->released_bytes = released;
     out_report->kept_pending_bytes = pending;
     out_report->kept_other_bytes = idle - pending + b->chunks.broken_bytes;
-    out_report->kept_live_bytes = b->chunks.held_bytes - idle - b->chunks.broken_bytes;
+    out_report->kept_pinned_bytes = backing_pinned_only_bytes(b);
+    out_report->kept_live_bytes = b->chunks.held_bytes - idle - b->chunks.broken_bytes - out_report->kept_pinned_bytes;
   }
   return first_error;
 }

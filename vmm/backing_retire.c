@@ -147,6 +147,7 @@ static bool remove_all(vmp_backing *b, collect_fn collect, commit_fn commit, uin
     *calls += backing_unmap_batch(b, list, count, &callbacks);
     backing_lock(b);
     b->transits--;
+    callbacks_done(b, &callbacks);
     bool some = commit(b, list, count);
     changed = changed || some;
     backing_wake(b);

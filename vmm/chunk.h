@@ -40,6 +40,7 @@ typedef struct chunk {
   uint64_t stamp;       // when it was parked
   uint64_t generation;  // of its mapping at home
   uint32_t live;        // claims that touch it
+  uint32_t pins;        // of these claims, the ones that keep it where it is (backing_pin.c)
   uint32_t aliases;     // retiring places that still show it
   uint8_t order;
   uint8_t state;  // chunk_state
@@ -59,6 +60,7 @@ typedef struct chunk_store {
   uint64_t stamp;
   uint64_t hard_limit_bytes, soft_limit_bytes;
   uint64_t held_bytes, parked_bytes, spare_bytes, mapped_bytes, peak_mapped_bytes, broken_bytes;
+  uint64_t pinned_bytes;  // of chunks with pins
   uint64_t count, created, released;
 } chunk_store;
 

@@ -2,6 +2,7 @@
 #include "gtest/gtest.h"
 #include "pool/vmpool.h"
 #include "pool/vmpool_host.h"
+#include "pool/vmpool_pin.h"
 #include "pool/vmpool_tag.h"
 
 namespace {

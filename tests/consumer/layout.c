@@ -77,6 +77,12 @@ AT(vmp_block_info, layer, 32);
 AT(vmp_block_info, name, 40);
 AT(vmp_block_info, tag_name, 48);
 AT(vmp_block_info, tag, 56);
+AT(vmp_block_info, pins, 60);
+
+SIZE(vmp_remap_callbacks, 24);
+AT(vmp_remap_callbacks, self, 0);
+AT(vmp_remap_callbacks, before_unmap, 8);
+AT(vmp_remap_callbacks, after_map, 16);
 
 SIZE(vmp_tag_info, 48);
 AT(vmp_tag_info, struct_size, 0);
@@ -93,12 +99,13 @@ AT(vmp_alloc_options, alignment, 8);
 AT(vmp_alloc_options, tag, 16);
 AT(vmp_alloc_options, name, 24);
 
-SIZE(vmp_trim_report, 40);
+SIZE(vmp_trim_report, 48);
 AT(vmp_trim_report, struct_size, 0);
 AT(vmp_trim_report, released_bytes, 8);
 AT(vmp_trim_report, kept_pending_bytes, 16);
 AT(vmp_trim_report, kept_live_bytes, 24);
 AT(vmp_trim_report, kept_other_bytes, 32);
+AT(vmp_trim_report, kept_pinned_bytes, 40);
 
 SIZE(vmp_defragment_options, 40);
 AT(vmp_defragment_options, struct_size, 0);
@@ -122,7 +129,7 @@ AT(vmp_defragment_report, release_calls, 80);
 AT(vmp_defragment_report, stop, 88);
 AT(vmp_defragment_report, reason, 96);
 
-SIZE(vmp_pool_stats_data, 336);
+SIZE(vmp_pool_stats_data, 344);
 AT(vmp_pool_stats_data, struct_size, 0);
 AT(vmp_pool_stats_data, reserved_va, 8);
 AT(vmp_pool_stats_data, mapped, 16);
@@ -165,6 +172,7 @@ AT(vmp_pool_stats_data, regions, 304);
 AT(vmp_pool_stats_data, region_reserved, 312);
 AT(vmp_pool_stats_data, region_committed, 320);
 AT(vmp_pool_stats_data, region_live, 328);
+AT(vmp_pool_stats_data, pinned, 336);
 
 SIZE(vmp_region_options, 48);
 AT(vmp_region_options, struct_size, 0);

@@ -104,14 +104,19 @@ VTEST_F(BackingCallbacks, AFailedMapIsNotAnnouncedAndAFailedUnmapIsTakenBack, ri
 
 VTEST_F(BackingCallbacks, RegistrationsEndAndAreLimited, rigs) {
   rig *r = &f->rig;
-  registry other;
-  memset(&other, 0, sizeof other);
-  vmp_remap_callbacks none = {&other, NULL, NULL};
-  for (unsigned i = 1; i < VMP_MAX_REMAP_CALLBACKS; i++) VEXPECT_OK(vmp_backing_register(r->backing, &none));
+  char others[VMP_MAX_REMAP_CALLBACKS + 1];
+  vmp_remap_callbacks none = {NULL, NULL, NULL};
+  for (unsigned i = 1; i < VMP_MAX_REMAP_CALLBACKS; i++) {
+    none.self = &others[i];
+    VEXPECT_OK(vmp_backing_register(r->backing, &none));
+    VEXPECT_STATUS(vmp_backing_register(r->backing, &none), VMP_ERROR_INVALID_VALUE);  // registered already
+  }
+  none.self = &others[0];
   VEXPECT_STATUS(vmp_backing_register(r->backing, &none), VMP_ERROR_LIMIT);
   VASSERT_OK(rig_claim(r, 0, SLOT, 0, NULL));
   VEXPECT_UINT_EQ(f->registry.maps, 1);
-  vmp_backing_unregister(r->backing, &other);
+  VEXPECT_TRUE(!vmp_backing_unregister(r->backing, &others[0]));
+  VEXPECT_TRUE(vmp_backing_unregister(r->backing, &others[1]));
   VEXPECT_OK(vmp_backing_register(r->backing, &none));
   rig_release(r, 0, SLOT, VMP_FENCE_NONE);
 }

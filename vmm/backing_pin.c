@@ -1,0 +1,47 @@
+// backing_pin.c: chunks that stay where they are. A pin is one more claim on each chunk of a mapped range, so the chunk
+// is live, and nothing parks, takes, gathers or releases it; `pins` tells these claims from those of blocks.
+#include "vmm/backing_internal.h"
+
+uint64_t vmp_backing_pin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
+  uint64_t slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1, count = 0;
+  while (slot < end) {
+    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    chunk *c = backing_chunk(b, id);
+    if (c->live == 0) chunk_to_live(&b->chunks, id);
+    c->live++;
+    if (c->pins++ == 0) b->chunks.pinned_bytes += chunk_bytes(&b->chunks, c);
+    slot = c->home + chunk_slots(c);
+    count++;
+  }
+  return count;
+}
+
+void vmp_backing_unpin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
+  uint64_t slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1;
+  while (slot < end) {
+    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    chunk *c = backing_chunk(b, id);
+    slot = c->home + chunk_slots(c);
+    if (--c->pins == 0) b->chunks.pinned_bytes -= chunk_bytes(&b->chunks, c);
+    if (--c->live == 0) chunk_to_parked(&b->chunks, id);
+  }
+}
+
+uint64_t vmp_backing_pin_sum(const vmp_backing *b) {
+  uint64_t sum = 0;
+  for (uint32_t id = 1; id <= b->chunks.records.touched; id++) {
+    const chunk *c = backing_chunk(b, id);
+    if (c->used) sum += c->pins;
+  }
+  return sum;
+}
+
+uint64_t backing_pinned_only_bytes(const vmp_backing *b) {
+  uint64_t bytes = 0;
+  if (b->chunks.pinned_bytes == 0) return 0;
+  for (uint32_t id = 1; id <= b->chunks.records.touched; id++) {
+    const chunk *c = backing_chunk(b, id);
+    if (c->used && c->pins > 0 && c->pins == c->live) bytes += chunk_bytes(&b->chunks, c);
+  }
+  return bytes;
+}
