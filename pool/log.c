@@ -14,8 +14,7 @@
 #include "pool/log_internal.h"
 #include "vmm/memory.h"
 
-#define WINDOW_BYTES (UINT64_C(1) << 20)
-#define WINDOW_RECORDS (WINDOW_BYTES / VMP_LOG_RECORD_BYTES)
+#define TOUCH_BYTES 4096u
 #define MIN_KEYFRAME_GAP UINT64_C(262144)
 #define KEYFRAME_FACTOR 16u  // a file is at most a sixteenth keyframes
 
@@ -49,21 +48,26 @@ static void unmap_window(vmp_log *log) {
   log->window = log->next = log->window_end = NULL;
 }
 
-// map_window makes room for records from `first` on and maps them. Returns 0 or errno; room is made before anything is
-// written there, so that a full disk can't hit a store.
-static int map_window(vmp_log *log, uint64_t first, uint64_t records) {
+// Room is made before anything is written there, so that a full disk can't hit a store.
+vmp_log_record *log_make_window(int fd, uint64_t first, uint64_t records) {
   off_t offset = (off_t)(VMP_LOG_HEADER_BYTES + first * VMP_LOG_RECORD_BYTES);
   size_t bytes = records * VMP_LOG_RECORD_BYTES;
-  int code = posix_fallocate(log->fd, offset, (off_t)bytes);
-  if (code != 0) return code;
-  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, log->fd, offset);
-  if (memory == MAP_FAILED) return errno;
-  unmap_window(log);
-  log->window = log->next = memory;
-  log->window_end = log->window + records;
-  log->window_first = first;
+  int code = posix_fallocate(fd, offset, (off_t)bytes);
+  if (code != 0) {
+    errno = code;
+    return NULL;
+  }
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, offset);
+  if (memory == MAP_FAILED) return NULL;
+  // A page that has only been mapped faults once more at its first store: here, and not under the pool's lock.
+  for (size_t at = 0; at < bytes; at += TOUCH_BYTES) *((volatile unsigned char *)memory + at) = 0;
+  return memory;
+}
+
+static void use_window(vmp_log *log, vmp_log_record *window, uint64_t records) {
+  log->window = log->next = window;
+  log->window_end = window + records;
   log->window_records = records;
-  return 0;
 }
 
 // next_window: the record that is next lies behind the window. False: the log has ended.
@@ -73,12 +77,20 @@ static bool next_window(vmp_log *log) {
     log->next = log->window;  // a ring is one window
     return true;
   }
-  if (map_window(log, log->sequence, WINDOW_RECORDS) == 0) {
-    log->header->capacity = log->sequence + WINDOW_RECORDS;
-    return true;
+  vmp_log_record *window;
+  if (log->ahead.running) {
+    window = log_ahead_swap(log);
+  } else {
+    window = log_make_window(log->fd, log->sequence, LOG_WINDOW_RECORDS);
+    if (window != NULL) unmap_window(log);
   }
-  log->ended = true;
-  return false;
+  if (window == NULL) {
+    log->ended = true;
+    return false;
+  }
+  use_window(log, window, LOG_WINDOW_RECORDS);
+  log->header->capacity = log->sequence + LOG_WINDOW_RECORDS;
+  return true;
 }
 
 // ---- records ----
@@ -140,9 +152,11 @@ static vmp_status map_header(vmp_log *log, const vmp_log_header *facts) {
   log->header->process = log->process;
   log->header->start_monotonic_ns = clock_ns(CLOCK_MONOTONIC);
   log->header->start_realtime_ns = clock_ns(CLOCK_REALTIME);
-  uint64_t records = log->capacity > 0 ? log->capacity : WINDOW_RECORDS;
-  code = map_window(log, 0, records);
-  if (code != 0) return io_error(log->path, "made large enough", code);
+  uint64_t records = log->capacity > 0 ? log->capacity : LOG_WINDOW_RECORDS;
+  vmp_log_record *window = log_make_window(log->fd, 0, records);
+  if (window == NULL) return io_error(log->path, "made large enough", errno);
+  use_window(log, window, records);
+  if (log->capacity == 0) log_ahead_start(log, records);
   log->header->capacity = records;
   return VMP_OK;
 }
@@ -158,7 +172,7 @@ static vmp_status open_file(vmp_log *log, const char *path) {
 
 vmp_status vmp_log_create(vmp_log **out_log, const vmp_log_options *options, const vmp_log_header *facts) {
   uint64_t capacity = options->ring_bytes / VMP_LOG_RECORD_BYTES;
-  if (options->ring_bytes > 0 && capacity < WINDOW_RECORDS) {
+  if (options->ring_bytes > 0 && capacity < LOG_WINDOW_RECORDS) {
     return vmp_fail(VMP_ERROR_INVALID_VALUE, "a ring of %llu bytes is too small for a log; give it 1 MiB or more",
                     (unsigned long long)options->ring_bytes);
   }
@@ -174,7 +188,7 @@ vmp_status vmp_log_create(vmp_log **out_log, const vmp_log_options *options, con
   if (status != VMP_OK) {
     vmp_error first = *vmp_last_error();
     if (made) (void)unlink(log->path);
-    vmp_log_destroy(log, true);
+    vmp_log_destroy(log, false);
     vmp_restore_error(&first);
     return status;
   }
@@ -184,6 +198,7 @@ vmp_status vmp_log_create(vmp_log **out_log, const vmp_log_options *options, con
 
 void vmp_log_destroy(vmp_log *log, bool forked) {
   if (log == NULL) return;
+  log_ahead_stop(log, forked);
   unmap_window(log);
   if (log->header != NULL) {
     if (!forked) {

@@ -1,6 +1,7 @@
 // log.h: the event log: writing records into a file that readers may look at while it is written.
 //
 //     log.c         the file: header, windows, the next record
+//     log_ahead.c   windows made ahead of need, by a thread
 //     log_intern.c  strings and stacks by number, loaded files
 //     log_events.c  which events of the pool become which records; keyframes
 //     log_open.c    options, public calls

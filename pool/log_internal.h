@@ -2,10 +2,13 @@
 #ifndef VMPOOL_POOL_LOG_INTERNAL_H_
 #define VMPOOL_POOL_LOG_INTERNAL_H_
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include "pool/log.h"
 
+#define LOG_WINDOW_BYTES (UINT64_C(1) << 20)
+#define LOG_WINDOW_RECORDS (LOG_WINDOW_BYTES / VMP_LOG_RECORD_BYTES)
 #define LOG_STACK_DEPTH 24u
 #define LOG_MODULES 256u
 
@@ -25,6 +28,22 @@ typedef struct log_interned {
   uint32_t used_bytes, capacity_bytes;
 } log_interned;
 
+// log_ahead: a thread that makes the next window while this one is being written, so that no event waits for the disk.
+// `mutex` guards it, and is never held around a call that may wait.
+typedef enum log_ahead_state { AHEAD_WANTED = 0, AHEAD_READY, AHEAD_FAILED } log_ahead_state;
+
+typedef struct log_ahead {
+  bool running;  // a thread was made
+  bool stop;
+  log_ahead_state state;
+  uint64_t first;           // record that the window begins with
+  vmp_log_record *window;   // READY
+  vmp_log_record *written;  // an old window to be unmapped; NULL: none
+  pthread_t thread;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+} log_ahead;
+
 typedef struct log_module {
   uint64_t address, bytes, base;
   uint32_t name;
@@ -34,10 +53,11 @@ struct vmp_log {
   int fd;
   char *path;
   vmp_log_header *header;  // mapped
-  vmp_log_record *window;  // mapped; record `window_first` of the file is its first
-  uint64_t window_first, window_records;
+  vmp_log_record *window;  // mapped
+  uint64_t window_records;
   vmp_log_record *next;  // where the next record goes; == window_end: another window is needed
   vmp_log_record *window_end;
+  log_ahead ahead;    // of a file that grows
   uint64_t sequence;  // of the next record
   uint64_t capacity;  // records of a ring; 0: the file grows
   uint64_t sampled;   // sequence of the last SAMPLE
@@ -52,5 +72,16 @@ struct vmp_log {
   uint64_t announced;    // mask of streams that the log knows
   uint64_t handles[64];  // theirs
 };
+
+// log_make_window makes room for records from `first` on and maps them. NULL and errno: not possible.
+vmp_log_record *log_make_window(int fd, uint64_t first, uint64_t records);
+
+// ---- log_ahead.c ----
+// log_ahead_start makes the thread, and lets it make the window that begins with `first`. Where there can be none the
+// writer makes its windows itself. log_ahead_stop ends it; nothing in a forked child, which has no such thread.
+void log_ahead_start(vmp_log *log, uint64_t first);
+void log_ahead_stop(vmp_log *log, bool forked);
+// log_ahead_swap gives up the window that is full and returns the next one; NULL: there is none (a full disk).
+vmp_log_record *log_ahead_swap(vmp_log *log);
 
 #endif  // VMPOOL_POOL_LOG_INTERNAL_H_

@@ -44,7 +44,7 @@ static vmp_status start(vmp_pool *pool, const vmp_log_options *options) {
   if (status == VMP_OK) return VMP_OK;
   vmp_error first = *vmp_last_error();
   (void)unlink(vmp_log_path(log));
-  vmp_log_destroy(log, true);
+  vmp_log_destroy(log, false);
   vmp_restore_error(&first);
   return status;
 }

@@ -144,6 +144,7 @@ static vmp_status clear_occupants(page_claim *p, removal *list, size_t count) {
     }
     backing_set_words(b, c->home, chunk_slots(c), 0);
     backing_log_change(b, c->home, chunk_slots(c));
+    backing_tell(b, VMP_BACKING_UNMAPPED, list[i].id, list[i].slot, list[i].slots, NULL);
     chunk_unmapped(&b->chunks, list[i].id);
     chunk_to_spare(&b->chunks, list[i].id);
   }
