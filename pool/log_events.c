@@ -111,7 +111,7 @@ void vmp_log_see_backing(void *self, const vmp_backing_change *change) {
   static const uint8_t kinds[] = {
       [VMP_BACKING_MAPPED] = VMP_LOG_MAP,       [VMP_BACKING_TAKEN] = VMP_LOG_TAKE,
       [VMP_BACKING_RETIRED] = VMP_LOG_RETIRE,   [VMP_BACKING_UNMAPPED] = VMP_LOG_UNMAP,
-      [VMP_BACKING_RELEASED] = VMP_LOG_RELEASE,
+      [VMP_BACKING_RELEASED] = VMP_LOG_RELEASE, [VMP_BACKING_SHARED] = VMP_LOG_SHARE,
   };
   vmp_pool *pool = self;
   vmp_log_record *record = vmp_log_next(pool->log, (vmp_log_kind)kinds[change->kind]);
@@ -120,7 +120,7 @@ void vmp_log_see_backing(void *self, const vmp_backing_change *change) {
   record->as.event.address = change->address;
   record->as.event.bytes = change->bytes;
   record->as.event.extra = change->chunk_id;
-  record->as.event.value = change->kind == VMP_BACKING_TAKEN ? change->from : change->fence.streams;
+  record->as.event.value = change->from != 0 ? change->from : change->fence.streams;
   vmp_log_publish(pool->log);
 }
 
@@ -187,14 +187,14 @@ static void state_mapping(void *context, uint64_t offset, uint64_t bytes, const 
   vmp_pool *pool = context;
   (void)live;
   bool is_home = vmp_backing_is_home(pool->backing, offset);
-  (void)state;
-  vmp_log_record *record = vmp_log_next(pool->log, is_home ? VMP_LOG_MAP : VMP_LOG_RETIRE);
+  vmp_log_kind kind = is_home ? VMP_LOG_MAP : strcmp(state, "live") == 0 ? VMP_LOG_SHARE : VMP_LOG_RETIRE;
+  vmp_log_record *record = vmp_log_next(pool->log, kind);
   if (record == NULL) return;
   record->flags = VMP_LOG_STATE;
   record->as.event.address = vmp_backing_address(pool->backing, offset);
   record->as.event.bytes = bytes;
   record->as.event.extra = chunk_id;
-  record->as.event.value = is_home ? 0 : fence.streams;
+  record->as.event.value = kind == VMP_LOG_RETIRE ? fence.streams : 0;
   vmp_log_publish(pool->log);
 }
 

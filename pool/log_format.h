@@ -124,7 +124,9 @@ typedef enum vmp_log_kind {
   VMP_LOG_RETIRE = 34,  // an old mapping waits for work to finish: address, bytes, extra: chunk, value: mask of streams
   VMP_LOG_UNMAP = 35,   // the mapping is gone: address, bytes, extra: chunk
   VMP_LOG_RELEASE = 36,  // the chunk went back to the device: bytes, extra: chunk
-  VMP_LOG_SPARE = 37,    // STATE only: a chunk that is mapped nowhere: bytes, extra: chunk
+  VMP_LOG_SHARE = 38,  // a chunk is mapped at one more address, and live at each: address, bytes, extra: chunk, value:
+                       // another of its addresses (0 for STATE). Its memory counts once
+  VMP_LOG_SPARE = 37,  // STATE only: a chunk that is mapped nowhere: bytes, extra: chunk
 
   // The pool as a whole.
   VMP_LOG_STEP = 48,      // vmp_pool_step: extra: steps so far, bytes: most live bytes within it

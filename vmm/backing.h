@@ -173,6 +173,7 @@ typedef enum vmp_backing_change_kind {
   VMP_BACKING_MAPPED = 0,  // a chunk is mapped at its home; `created`: it is new, else it was spare
   VMP_BACKING_TAKEN,       // a chunk has a new home; RETIRED for the old one follows
   VMP_BACKING_RETIRED,   // a mapping waits to be removed, its chunk is at home elsewhere; `fence`: who may still use it
+  VMP_BACKING_SHARED,    // a chunk is mapped at one more address, besides `from` and others
   VMP_BACKING_UNMAPPED,  // a mapping is gone
   VMP_BACKING_RELEASED,  // a chunk went back to the device; no address
 } vmp_backing_change_kind;
@@ -190,8 +191,8 @@ typedef struct vmp_backing_change {
 typedef void (*vmp_backing_observer)(void *self, const vmp_backing_change *change);
 void vmp_backing_observe(vmp_backing *backing, vmp_backing_observer observer, void *self);
 
-// vmp_backing_is_home: whether the mapping at an offset is its chunk's home (else it waits to be removed, or is on its
-// way).
+// vmp_backing_is_home: whether the mapping at an offset is its chunk's home, or the first of its places where it is
+// shared (else it waits to be removed, is on its way, or shares the chunk).
 bool vmp_backing_is_home(const vmp_backing *backing, uint64_t offset);
 
 // vmp_backing_in_transit: whether driver calls are under way whose outcome isn't committed yet.

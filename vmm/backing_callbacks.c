@@ -69,10 +69,12 @@ uint64_t vmp_backing_generation(const vmp_backing *b, uint64_t offset, uint64_t 
   uint64_t youngest = 0, slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1;
   while (slot < end) {
     uint32_t word = backing_word(b, slot);
-    if (!word_is_home(word)) return 0;
-    const chunk *c = backing_chunk(b, word & WORD_INDEX);
-    if (c->generation > youngest) youngest = c->generation;
-    slot = c->home + chunk_slots(c);
+    const place *shared = share_at(b, word);
+    if (shared == NULL && !word_is_home(word)) return 0;
+    const chunk *c = shared != NULL ? NULL : backing_chunk(b, word & WORD_INDEX);
+    uint64_t generation = shared != NULL ? shared->generation : c->generation;
+    if (generation > youngest) youngest = generation;
+    slot = shared != NULL ? shared->slot + shared->slots : c->home + chunk_slots(c);
   }
   return youngest;
 }
@@ -85,7 +87,9 @@ void vmp_backing_observe(vmp_backing *b, vmp_backing_observer observer, void *se
 }
 
 bool vmp_backing_is_home(const vmp_backing *b, uint64_t offset) {
-  return word_is_home(backing_word(b, offset >> b->granule_log2));
+  uint32_t word = backing_word(b, offset >> b->granule_log2);
+  const place *shared = share_at(b, word);
+  return shared == NULL ? word_is_home(word) : backing_chunk(b, shared->chunk)->shares == (word & WORD_INDEX);
 }
 
 bool vmp_backing_in_transit(const vmp_backing *b) { return b->transits > 0; }

@@ -18,7 +18,13 @@ static const char *chunk_word(const chunk *c) {
 }
 
 static const char *place_word(const place *p) {
-  return p->state == PLACE_RETIRING ? "retiring" : p->state == PLACE_BROKEN ? "broken" : "transit";
+  switch ((place_state)p->state) {
+    case PLACE_RETIRING: return "retiring";
+    case PLACE_BROKEN: return "broken";
+    case PLACE_SHARED: return "live";
+    case PLACE_TRANSIT: break;
+  }
+  return "transit";
 }
 
 void vmp_backing_walk_reservations(const vmp_backing *b, vmp_reservation_fn fn, void *context) {
@@ -40,7 +46,8 @@ void vmp_backing_walk_mappings(const vmp_backing *b, vmp_mapping_fn fn, void *co
         slot = c->home + chunk_slots(c);
       } else {
         const place *p = backing_place(b, id);
-        fn(context, p->slot << b->granule_log2, p->slots << b->granule_log2, place_word(p), p->chunk, 0, p->fence);
+        fn(context, p->slot << b->granule_log2, p->slots << b->granule_log2, place_word(p), p->chunk,
+           p->state == PLACE_SHARED ? p->live : 0, p->fence);
         slot = p->slot + p->slots;
       }
     }
@@ -57,7 +64,7 @@ void vmp_backing_walk_spares(const vmp_backing *b, vmp_spare_fn fn, void *contex
 
 // What the slot table shows.
 typedef struct tally {
-  uint64_t mapped_slots, retiring_slots, broken_slots, retiring_places, broken_places;
+  uint64_t mapped_slots, retiring_slots, broken_slots, retiring_places, broken_places, shared_places;
 } tally;
 
 static void check_home(const vmp_backing *b, uint64_t slot, uint32_t id, tally *sum, vmp_report *report) {
@@ -98,7 +105,12 @@ static void check_place(const vmp_backing *b, uint64_t slot, uint32_t id, tally 
   }
   if (p->state == PLACE_RETIRING) sum->retiring_slots++;
   if (p->state == PLACE_BROKEN) sum->broken_slots++;
+  // Of a shared chunk one place stands for the memory.
+  if (p->state != PLACE_RETIRING && p->state != PLACE_BROKEN && backing_chunk(b, p->chunk)->shares == id) {
+    sum->mapped_slots++;
+  }
   if (slot != p->slot) return;
+  if (p->state == PLACE_SHARED) sum->shared_places++;
   uint8_t listed = p->state == PLACE_RETIRING ? 1 : p->state == PLACE_BROKEN ? 2 : 0;
   if (p->listed != listed) vmp_report_fault(report, "backing: %s place %u is in list %u", place_word(p), id, p->listed);
   if (p->state == PLACE_RETIRING) sum->retiring_places++;
@@ -124,14 +136,17 @@ static void check_table(const vmp_backing *b, tally *sum, vmp_report *report) {
 }
 
 // A chunk's home in the table, and the number of places that show it, counted from the records' side.
-static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, vmp_report *report) {
+static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, uint64_t *shared_places,
+                             vmp_report *report) {
   uint64_t held = 0, mapped = 0;
   for (uint32_t id = 1; id <= b->chunks.records.touched; id++) {
     const chunk *c = backing_chunk(b, id);
     if (!c->used) continue;  // a free record; the handle of one in transit is not ours to read
     held += chunk_bytes(&b->chunks, c);
-    bool home = c->state == CHUNK_LIVE || c->state == CHUNK_PARKED || c->state == CHUNK_BROKEN;
-    if (home) mapped += chunk_slots(c);
+    bool shared = c->shares != 0;
+    bool home = !shared && (c->state == CHUNK_LIVE || c->state == CHUNK_PARKED || c->state == CHUNK_BROKEN);
+    if (shared) share_check(b, id, shared_places, report);
+    if (home || shared) mapped += chunk_slots(c);
     for (uint64_t slot = c->home; home && slot < c->home + chunk_slots(c); slot++) {
       if (backing_word(b, slot) != (WORD_HOME | id)) {
         vmp_report_fault(report, "backing: chunk %u lives at slot %llu, which doesn't name it", id,
@@ -180,8 +195,13 @@ size_t vmp_backing_check(const vmp_backing *b, vmp_report *report) {
   check_list_sums("broken", &b->broken, sum.broken_places, sum.broken_slots, report);
   // While a removal is under way its places are in no list.
   uint32_t *aliases = b->transits == 0 ? count_aliases(b) : NULL;
-  uint64_t mapped = check_chunks(b, aliases, report);
+  uint64_t shared_places = 0;
+  uint64_t mapped = check_chunks(b, aliases, &shared_places, report);
   vmp_mem_free(aliases);
+  if (shared_places != sum.shared_places) {
+    vmp_report_fault(report, "backing: chunks have %llu shared places and the table shows %llu",
+                     (unsigned long long)shared_places, (unsigned long long)sum.shared_places);
+  }
   if (b->transits == 0 && (mapped != sum.mapped_slots || mapped << b->granule_log2 != b->chunks.mapped_bytes)) {
     vmp_report_fault(report, "backing: mapped_bytes is %llu, the chunks have %llu slots and the table shows %llu",
                      (unsigned long long)b->chunks.mapped_bytes, (unsigned long long)mapped,

@@ -111,7 +111,9 @@ static void undo_calls(vmp_backing *b, plan *p) {
 // settle_broken keeps a piece whose mapping could not be removed.
 static void settle_broken(vmp_backing *b, piece *at) {
   uint64_t slots = UINT64_C(1) << at->order;
-  if (at->source == PIECE_TAKE) {
+  if (at->source == PIECE_SHARE) {
+    share_break(b, at->place);
+  } else if (at->source == PIECE_TAKE) {
     place *broken = backing_place(b, at->place);
     broken->state = PLACE_BROKEN;
     place_list_add(b, &b->broken, at->place);
@@ -175,6 +177,10 @@ static void commit(vmp_backing *b, plan *p) {
     piece *at = &p->pieces[i];
     chunk *c = backing_chunk(b, at->chunk);
     uint64_t slots = UINT64_C(1) << at->order;
+    if (at->source == PIECE_SHARE) {
+      share_commit(b, at->place, at->generation);
+      continue;
+    }
     if (at->source == PIECE_TAKE) {
       vmp_fence users = chunk_users(c);
       if (vmp_clock_known_complete(b->options.clock, users)) users = VMP_FENCE_NONE;

@@ -9,6 +9,7 @@
 //     backing_ahead.c   mapping ahead of need
 //     backing_gather.c  idle chunks behind one another
 //     backing_pages.c   ranges of pages, and claims of pages by list; backing_page_ranges.c: the list of ranges
+//     backing_share.c   chunks that are mapped at several places
 //     backing_callbacks.c  who is told of remapping
 //     backing_pin.c     chunks that stay where they are
 //     backing_end.c     giving everything back
@@ -16,7 +17,9 @@
 //
 // A slot's word is 0 (unmapped), or a tag and an index:
 //     HOME   a chunk that lives here
-//     PLACE  a place: a mapping that is being made (transit), waits to be removed (retiring), or could not be (broken)
+//     PLACE  a place: a mapping that is being made (transit), waits to be removed (retiring), could not be (broken), or
+//     is
+//            one of several of its chunk (shared)
 #ifndef VMPOOL_VMM_BACKING_INTERNAL_H_
 #define VMPOOL_VMM_BACKING_INTERNAL_H_
 
@@ -39,16 +42,20 @@ typedef struct reservation {
   uint32_t **leaves;   // (slots + LEAF_SLOTS - 1) / LEAF_SLOTS, each NULL until a slot in it is mapped
 } reservation;
 
-typedef enum place_state { PLACE_TRANSIT = 0, PLACE_RETIRING, PLACE_BROKEN } place_state;
+typedef enum place_state { PLACE_TRANSIT = 0, PLACE_RETIRING, PLACE_BROKEN, PLACE_SHARED } place_state;
 
 typedef struct place {
   uint32_t next, prev;  // in the list of retiring or broken places, oldest first
   uint64_t slot, slots;
-  vmp_fence fence;
+  vmp_fence fence;      // who may still touch the memory by these addresses
   uint64_t generation;  // of the mapping here
   uint32_t chunk;
   uint8_t state;   // place_state
   uint8_t listed;  // 1: in the retiring list, 2: in the broken list
+  // Of a place that shares its chunk, from when it is planned:
+  uint32_t next_share;  // in the list that begins at chunk.shares
+  uint32_t live;        // claims that touch the chunk here
+  uint64_t low, high;   // its window: the bytes of the chunk that claims here may touch
 } place;
 
 typedef struct place_list {
@@ -147,7 +154,7 @@ void place_list_add(vmp_backing *b, place_list *list, uint32_t id);
 void place_list_remove(vmp_backing *b, place_list *list, uint32_t id);
 
 // ---- backing_plan.c ----
-typedef enum piece_source { PIECE_CREATE = 0, PIECE_SPARE, PIECE_TAKE } piece_source;
+typedef enum piece_source { PIECE_CREATE = 0, PIECE_SPARE, PIECE_TAKE, PIECE_SHARE } piece_source;
 
 typedef struct piece {
   uint64_t slot;        // new home
@@ -183,6 +190,8 @@ typedef struct plan_rules {
 // HOST_OUT_OF_MEMORY. *out_short: bytes that were missing.
 vmp_status plan_make(vmp_backing *b, uint64_t slot, uint64_t slots, const plan_rules *rules, plan *out_plan,
                      uint64_t *out_short);
+// plan_add_shared adds a piece for a place that share_begin has made. False: no host memory.
+bool plan_add_shared(vmp_backing *b, plan *p, uint32_t place_id);
 // plan_undo_records puts chunks and slots back as they were before plan_make, for pieces that touched no driver.
 void plan_undo_records(vmp_backing *b, plan *p);
 void plan_free(plan *p);
@@ -219,6 +228,29 @@ bool backing_next_rules(plan_rules *rules, vmp_status status, uint64_t created);
 // backing_claim is the claim of backing_ops.h; what was moved, and the calls for it, is added to *tally. MAY UNLOCK.
 vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                          vmp_gather_report *tally, vmp_fence *out_after);
+
+// ---- backing_share.c: what the others must know of shared places ----
+// The place that a slot's word names, when it is a mapping that serves claims; NULL for everything else.
+static inline place *share_at(const vmp_backing *b, uint32_t word) {
+  if (!word_is_place(word)) return NULL;
+  place *p = backing_place(b, word & WORD_INDEX);
+  return p->state == PLACE_SHARED ? p : NULL;
+}
+// share_covers: whether the part of [offset, end) that lies in the place's slots lies in its window.
+bool share_covers(const vmp_backing *b, const place *p, uint64_t offset, uint64_t end);
+// share_run tells the state at `offset`, which lies in the place's slots, and where it stops.
+vmp_run_state share_run(const vmp_backing *b, const place *p, uint64_t offset, uint64_t *out_end);
+// share_count adds one claim, share_uncount takes one back whose user may still touch the bytes as `fence` says.
+void share_count(vmp_backing *b, place *p);
+void share_uncount(vmp_backing *b, place *p, vmp_fence fence);
+// share_commit: the place's mapping has been made. share_drop: it has not, and the place goes. share_break: it could
+// not be undone, and the place is broken.
+void share_commit(vmp_backing *b, uint32_t place_id, uint64_t generation);
+void share_drop(vmp_backing *b, uint32_t place_id);
+void share_break(vmp_backing *b, uint32_t place_id);
+// share_check reports what is wrong with a shared chunk's places. *places: how many the table must show, transit ones
+// left out.
+void share_check(const vmp_backing *b, uint32_t chunk_id, uint64_t *places, vmp_report *report);
 
 // ---- backing_commit.c ----
 // plan_execute makes the driver calls of a plan (MAY UNLOCK) and commits it, or undoes it. *out_created: bytes that

@@ -4,6 +4,7 @@
 // chunk, without the driver.
 #include "vmm/align.h"
 #include "vmm/backing_internal.h"
+#include "vmm/backing_share.h"
 #include "vmm/memory.h"
 
 static inline uint64_t first_slot(const vmp_backing *b, uint64_t offset) { return offset >> b->granule_log2; }
@@ -27,6 +28,11 @@ static vmp_cost op_cost(void *self, uint64_t offset, uint64_t bytes, vmp_stream_
         cost.must_wait = true;
       }
       slot = c->home + chunk_slots(c);
+    } else if (share_at(b, word) != NULL && share_covers(b, share_at(b, word), offset, offset + bytes)) {
+      const place *shared = share_at(b, word);
+      vmp_fence moved = backing_chunk(b, shared->chunk)->moved;
+      if (!vmp_fence_is_none(vmp_clock_others(b->options.clock, moved, stream))) cost.must_wait = true;
+      slot = shared->slot + shared->slots;
     } else if (word_is_place(word) || !backing_has_slot(b, slot)) {
       cost.blocked = true;
       return cost;  // nothing more to learn: the place can't be used
@@ -39,38 +45,39 @@ static vmp_cost op_cost(void *self, uint64_t offset, uint64_t bytes, vmp_stream_
   return cost;
 }
 
-// slot_state tells the state of one slot and where, at most, the same record goes on to.
-static vmp_run_state slot_state(const vmp_backing *b, uint64_t slot, uint64_t end, uint64_t *out_next) {
+// state_at tells the state at one offset and where the same record goes on to, `end` at most where that is unmapped.
+static vmp_run_state state_at(const vmp_backing *b, uint64_t offset, uint64_t end, uint64_t *out_next) {
+  uint64_t slot = first_slot(b, offset);
   uint32_t word = backing_word(b, slot);
   if (word_is_home(word)) {
     const chunk *c = backing_chunk(b, word & WORD_INDEX);
-    *out_next = c->home + chunk_slots(c);
+    *out_next = (c->home + chunk_slots(c)) << b->granule_log2;
     return chunk_is_usable(c) ? VMP_RUN_MAPPED : VMP_RUN_BLOCKED;
   }
   if (word_is_place(word)) {
     const place *p = backing_place(b, word & WORD_INDEX);
-    *out_next = p->slot + p->slots;
+    if (p->state == PLACE_SHARED) return share_run(b, p, offset, out_next);
+    *out_next = (p->slot + p->slots) << b->granule_log2;
     return VMP_RUN_BLOCKED;
   }
   if (!backing_has_slot(b, slot)) {
     *out_next = end;
     return VMP_RUN_BLOCKED;
   }
-  *out_next = backing_skip_unmapped(b, slot, end);
+  *out_next = backing_skip_unmapped(b, slot, end_slot(b, end - 1, 1)) << b->granule_log2;
   return VMP_RUN_UNMAPPED;
 }
 
 static vmp_run_state op_run(void *self, uint64_t offset, uint64_t end_offset, uint64_t *out_end) {
   const vmp_backing *b = self;
-  uint64_t end = end_slot(b, end_offset - 1, 1), next = 0;
-  vmp_run_state state = slot_state(b, first_slot(b, offset), end, &next);
-  while (next < end) {
+  uint64_t next = 0;
+  vmp_run_state state = state_at(b, offset, end_offset, &next);
+  while (next < end_offset) {
     uint64_t after = next;
-    if (!backing_has_slot(b, next) || slot_state(b, next, end, &after) != state) break;
+    if (!backing_has_slot(b, first_slot(b, next)) || state_at(b, next, end_offset, &after) != state) break;
     next = after;
   }
-  uint64_t reached = next << b->granule_log2;
-  *out_end = reached < end_offset ? reached : end_offset;
+  *out_end = next < end_offset ? next : end_offset;
   return state;
 }
 
@@ -78,7 +85,14 @@ static vmp_run_state op_run(void *self, uint64_t offset, uint64_t end_offset, ui
 static vmp_fence count_claims(vmp_backing *b, uint64_t slot, uint64_t end) {
   vmp_fence after = VMP_FENCE_NONE;
   while (slot < end) {
-    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    uint32_t word = backing_word(b, slot), id = word & WORD_INDEX;
+    if (word_is_place(word)) {
+      place *shared = backing_place(b, id);
+      share_count(b, shared);
+      after = vmp_fence_merge(after, backing_chunk(b, shared->chunk)->moved);
+      slot = shared->slot + shared->slots;
+      continue;
+    }
     chunk *c = backing_chunk(b, id);
     if (c->live == 0) chunk_to_live(&b->chunks, id);
     c->live++;
@@ -118,6 +132,10 @@ static size_t count_holes(const vmp_backing *b, uint64_t slot, uint64_t end, slo
       slot = c->home + chunk_slots(c);
       continue;
     }
+    if (word_is_place(word)) {
+      slot = backing_place(b, word & WORD_INDEX)->slot + backing_place(b, word & WORD_INDEX)->slots;
+      continue;
+    }
     uint64_t next = backing_skip_unmapped(b, slot, end);
     if (count < capacity) out[count] = (slot_run){slot, next - slot};
     count++;
@@ -139,7 +157,13 @@ static bool find_holes(const vmp_backing *b, uint64_t slot, uint64_t end, hole_l
 // uncount_claims takes back one claim from each chunk of a mapped range.
 static void uncount_claims(vmp_backing *b, uint64_t slot, uint64_t end) {
   while (slot < end) {
-    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    uint32_t word = backing_word(b, slot), id = word & WORD_INDEX;
+    if (word_is_place(word)) {
+      place *shared = backing_place(b, id);
+      slot = shared->slot + shared->slots;
+      share_uncount(b, shared, VMP_FENCE_NONE);
+      continue;
+    }
     chunk *c = backing_chunk(b, id);
     if (--c->live == 0) chunk_back_to_parked(&b->chunks, id);
     slot = c->home + chunk_slots(c);
@@ -163,14 +187,17 @@ static vmp_fence count_mapped(vmp_backing *b, uint64_t slot, uint64_t end, const
 
 typedef enum range_state { RANGE_MAPPED, RANGE_HOLES, RANGE_BLOCKED } range_state;
 
-static range_state look(const vmp_backing *b, uint64_t slot, uint64_t end) {
+static range_state look(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
   range_state state = RANGE_MAPPED;
+  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
   while (slot < end) {
     uint32_t word = backing_word(b, slot);
     if (word_is_home(word)) {
       const chunk *c = backing_chunk(b, word & WORD_INDEX);
       if (!chunk_is_usable(c)) return RANGE_BLOCKED;
       slot = c->home + chunk_slots(c);
+    } else if (share_at(b, word) != NULL && share_covers(b, share_at(b, word), offset, offset + bytes)) {
+      slot = share_at(b, word)->slot + share_at(b, word)->slots;
     } else if (word_is_place(word) || !backing_has_slot(b, slot)) {
       return RANGE_BLOCKED;
     } else {
@@ -256,19 +283,20 @@ static void tally_plan(const vmp_backing *b, const plan *p, bool done, vmp_gathe
   tally->calls.unmap += p->calls.unmap;
   tally->calls.release += p->calls.release;
   for (size_t i = 0; done && i < p->num_pieces; i++) {
-    if (p->pieces[i].source == PIECE_CREATE) continue;
+    if (p->pieces[i].source == PIECE_CREATE || p->pieces[i].source == PIECE_SHARE) continue;
     tally->chunks++;
     tally->bytes += b->granule_bytes << p->pieces[i].order;
   }
 }
 
 // fill_holes maps every hole of the range, whose mapped part is pinned. MAY UNLOCK.
-static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_stream_index stream, vmp_effort effort,
-                             vmp_gather_report *tally) {
+static vmp_status fill_holes(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
+                             vmp_effort effort, vmp_gather_report *tally) {
+  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
   plan_rules rules = backing_first_rules(b, stream, effort);
   vmp_status status = VMP_OK;
   for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
-    range_state state = look(b, slot, end);
+    range_state state = look(b, offset, bytes);
     if (state == RANGE_MAPPED) return VMP_OK;  // meanwhile another thread mapped ahead over the holes
     if (state == RANGE_BLOCKED) {
       if (effort < VMP_EFFORT_RESIZE || !vmp_backing_wait_transit(b)) {
@@ -284,7 +312,7 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_st
       status = plan_execute(b, &p, &created);
       tally_plan(b, &p, status == VMP_OK, tally);
       plan_free(&p);
-      if (status == VMP_OK && look(b, slot, end) == RANGE_MAPPED) return VMP_OK;
+      if (status == VMP_OK && look(b, offset, bytes) == RANGE_MAPPED) return VMP_OK;
       if (status == VMP_OK) continue;
       if (!backing_next_rules(&rules, status, created)) return status;
       continue;
@@ -305,23 +333,23 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t slot, uint64_t end, vmp_st
 vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                          vmp_gather_report *tally, vmp_fence *out_after) {
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
-  range_state state = look(b, slot, end);
+  range_state state = look(b, offset, bytes);
   if (state == RANGE_MAPPED) {
     *out_after = count_claims(b, slot, end);
     return VMP_OK;
   }
   if (effort == VMP_EFFORT_MAPPED) return vmp_fail(VMP_ERROR_BUSY, "the range is not wholly mapped");
   if (effort != VMP_EFFORT_TAKE) backing_poll_if_crowded(b);  // heals what is broken, too
-  state = look(b, slot, end);
+  state = look(b, offset, bytes);
   while (state == RANGE_BLOCKED && effort >= VMP_EFFORT_RESIZE && vmp_backing_wait_transit(b))
-    state = look(b, slot, end);
+    state = look(b, offset, bytes);
   if (state == RANGE_BLOCKED) return vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
   hole_list holes;
   if (!find_holes(b, slot, end, &holes))
     return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to plan a claim");
   // Counting what is mapped keeps it from being taken for the holes.
   vmp_fence after = count_mapped(b, slot, end, &holes, false);
-  vmp_status status = fill_holes(b, slot, end, stream, effort, tally);
+  vmp_status status = fill_holes(b, offset, bytes, stream, effort, tally);
   if (status == VMP_OK) {
     for (size_t i = 0; i < holes.count; i++) {
       const slot_run *filled = &holes_of(&holes)[i];
@@ -341,18 +369,31 @@ static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stre
   return backing_claim(self, offset, bytes, stream, effort, &ignored, out_after);
 }
 
+static vmp_status op_claim_shared(void *self, uint64_t offset, uint64_t bytes, const vmp_shared_part *parts,
+                                  size_t num_parts, vmp_stream_index stream, vmp_effort effort, vmp_fence *out_after) {
+  return vmp_backing_claim_shared(self, offset, bytes, parts, num_parts, stream, effort, out_after);
+}
+
 static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
   vmp_backing *b = self;
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
+  bool all_mapped = true;  // a live chunk stays where it is until somebody takes it
   while (slot < end) {
-    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    uint32_t word = backing_word(b, slot), id = word & WORD_INDEX;
+    if (word_is_place(word)) {
+      place *shared = backing_place(b, id);
+      slot = shared->slot + shared->slots;
+      share_uncount(b, shared, fence);
+      all_mapped = false;  // this place of it may be gone
+      continue;
+    }
     chunk *c = backing_chunk(b, id);
     bool fresh = vmp_fence_is_none(c->fence) || vmp_clock_known_complete(b->options.clock, c->fence);
     c->fence = fresh ? fence : vmp_fence_merge(c->fence, fence);
     if (--c->live == 0) chunk_to_parked(&b->chunks, id);
     slot = c->home + chunk_slots(c);
   }
-  return true;  // a live chunk stays where it is until somebody takes it
+  return all_mapped;
 }
 
 static bool op_next_change(void *self, uint64_t *cursor, uint64_t *out_offset, uint64_t *out_bytes) {
@@ -392,5 +433,6 @@ vmp_backing_ops vmp_backing_get_ops(vmp_backing *b) {
       .next_change = op_next_change,
       .known_complete = op_known_complete,
       .others = op_others,
+      .claim_shared = op_claim_shared,
   };
 }

@@ -16,6 +16,7 @@
 #define VMPOOL_VMM_BACKING_OPS_H_
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "vmm/clock.h"
@@ -42,10 +43,22 @@ typedef enum vmp_effort {
   VMP_EFFORT_MAPPED = 0,  // only what is mapped already: no driver call
   VMP_EFFORT_TAKE = 1,    // spare and parked chunks, complete ones first, none created; for gathering (backing.h)
   VMP_EFFORT_READY = 2,   // spare chunks, new ones under the soft limit and park_limit, beyond these parked ones that
-                         // the stream may use at once: nothing that it would have to wait for
+                          // the stream may use at once: nothing that it would have to wait for
   VMP_EFFORT_NORMAL = 3,  // also: parked chunks behind a wait of the stream, and new ones up to the hard limit
   VMP_EFFORT_RESIZE = 4,  // also: give parked chunks of other sizes back to the device and create smaller ones
 } vmp_effort;
+
+// vmp_shared_part: a slot of a claim that is to show a chunk that lives elsewhere already.
+//
+//     host      | free [low .. ) | somebody's block |           the bytes belong to the new claim from then on: the
+//     host's the claim ............... [low .. high)                    addresses of them are blocked until the claim
+//     ends
+typedef struct vmp_shared_part {
+  uint64_t offset;       // where its chunk begins: the start of a slot, inside the claim
+  uint64_t host_offset;  // any offset of the slot whose chunk it is
+  uint64_t low, high;    // the bytes of the chunk that the claim may use: at the lower or the upper end of the host's
+                         // own window, where nothing may be claimed. low = high: see backing_share.h
+} vmp_shared_part;
 
 typedef struct vmp_backing_ops {
   void *self;
@@ -81,6 +94,11 @@ typedef struct vmp_backing_ops {
   // true and a range, or false when the cursor is up to date. When too much has happened the range is
   // everything (0, UINT64_MAX).
   bool (*next_change)(void *self, uint64_t *cursor, uint64_t *out_offset, uint64_t *out_bytes);
+
+  // claim_shared is claim, with some slots mapped to chunks that live elsewhere; see backing_share.h. `parts` in the
+  // order of their offsets, of one slot each unless their chunks are larger.
+  vmp_status (*claim_shared)(void *self, uint64_t offset, uint64_t bytes, const vmp_shared_part *parts,
+                             size_t num_parts, vmp_stream_index stream, vmp_effort effort, vmp_fence *out_fence);
 
   // known_complete and others: see vmp_clock_known_complete and vmp_clock_others.
   bool (*known_complete)(void *self, vmp_fence fence);

@@ -42,7 +42,13 @@ static vmp_page_state state_of_chunk(const chunk *c, bool fits) {
 }
 
 static vmp_page_state state_of_place(const place *p) {
-  return p->state == PLACE_RETIRING ? VMP_PAGE_RETIRING : p->state == PLACE_BROKEN ? VMP_PAGE_BROKEN : VMP_PAGE_TRANSIT;
+  switch ((place_state)p->state) {
+    case PLACE_RETIRING: return VMP_PAGE_RETIRING;
+    case PLACE_BROKEN: return VMP_PAGE_BROKEN;
+    case PLACE_SHARED: return VMP_PAGE_LIVE;
+    case PLACE_TRANSIT: break;
+  }
+  return VMP_PAGE_TRANSIT;
 }
 
 static vmp_page_state page_state(const vmp_backing *b, uint64_t slot, uint64_t slots) {
@@ -369,6 +375,11 @@ vmp_status vmp_backing_claim_pages(vmp_backing *b, const vmp_page_request *reque
 
 bool vmp_backing_release_page(vmp_backing *b, uint64_t offset, vmp_fence fence) {
   uint32_t id = backing_word(b, offset >> b->granule_log2) & WORD_INDEX;
+  place *shared = share_at(b, backing_word(b, offset >> b->granule_log2));
+  if (shared != NULL) {
+    share_uncount(b, shared, fence);
+    return false;
+  }
   chunk *c = backing_chunk(b, id);
   bool fresh = vmp_fence_is_none(c->fence) || vmp_clock_known_complete(b->options.clock, c->fence);
   c->fence = fresh ? fence : vmp_fence_merge(c->fence, fence);

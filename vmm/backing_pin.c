@@ -5,12 +5,18 @@
 uint64_t vmp_backing_pin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
   uint64_t slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1, count = 0;
   while (slot < end) {
-    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    uint32_t word = backing_word(b, slot);
+    place *shared = share_at(b, word);
+    uint32_t id = shared != NULL ? shared->chunk : word & WORD_INDEX;
     chunk *c = backing_chunk(b, id);
-    if (c->live == 0) chunk_to_live(&b->chunks, id);
-    c->live++;
+    slot = shared != NULL ? shared->slot + shared->slots : c->home + chunk_slots(c);
+    if (shared != NULL) {
+      share_count(b, shared);
+    } else {
+      if (c->live == 0) chunk_to_live(&b->chunks, id);
+      c->live++;
+    }
     if (c->pins++ == 0) b->chunks.pinned_bytes += chunk_bytes(&b->chunks, c);
-    slot = c->home + chunk_slots(c);
     count++;
   }
   return count;
@@ -19,11 +25,16 @@ uint64_t vmp_backing_pin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
 void vmp_backing_unpin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
   uint64_t slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1;
   while (slot < end) {
-    uint32_t id = backing_word(b, slot) & WORD_INDEX;
+    uint32_t word = backing_word(b, slot);
+    place *shared = share_at(b, word);
+    uint32_t id = shared != NULL ? shared->chunk : word & WORD_INDEX;
     chunk *c = backing_chunk(b, id);
-    slot = c->home + chunk_slots(c);
+    slot = shared != NULL ? shared->slot + shared->slots : c->home + chunk_slots(c);
     if (--c->pins == 0) b->chunks.pinned_bytes -= chunk_bytes(&b->chunks, c);
-    if (--c->live == 0) chunk_to_parked(&b->chunks, id);
+    if (shared != NULL) {
+      share_uncount(b, shared, VMP_FENCE_NONE);
+    } else if (--c->live == 0)
+      chunk_to_parked(&b->chunks, id);
   }
 }
 

@@ -147,10 +147,27 @@ bool plan_add_piece(vmp_backing *b, plan *p, piece_source source, uint32_t chunk
   return true;
 }
 
+bool plan_add_shared(vmp_backing *b, plan *p, uint32_t place_id) {
+  if (!grow_pieces(p)) return false;
+  const place *to = backing_place(b, place_id);
+  p->pieces[p->num_pieces++] = (piece){.generation = ++b->generation,
+                                       .slot = to->slot,
+                                       .address = backing_slot_address(b, to->slot),
+                                       .chunk = to->chunk,
+                                       .place = place_id,
+                                       .source = PIECE_SHARE,
+                                       .order = backing_chunk(b, to->chunk)->order};
+  return true;
+}
+
 void plan_undo_records(vmp_backing *b, plan *p) {
   for (size_t i = p->num_pieces; i-- > 0;) {
     piece *at = &p->pieces[i];
     uint64_t slots = UINT64_C(1) << at->order;
+    if (at->source == PIECE_SHARE) {
+      share_drop(b, at->place);
+      continue;
+    }
     backing_set_words(b, at->slot, slots, 0);
     vmp_node_give(&b->places, at->place);
     if (at->source == PIECE_CREATE) {

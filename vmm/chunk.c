@@ -84,6 +84,7 @@ void chunk_to_parked(chunk_store *store, uint32_t id) {
   chunk *c = chunk_at(store, id);
   c->state = CHUNK_PARKED;
   c->live = 0;
+  c->apart = 0;
   c->stamp = ++store->stamp;
   link_after(store, parked_list(store, c), id, parked_list(store, c)->tail);
   store->parked_bytes += chunk_bytes(store, c);

@@ -8,11 +8,13 @@
 //                                       spare[k]                  -> ...
 //
 //     state     mapped at home   handed out   in a list
-//     LIVE      yes              yes          no
+//     LIVE      yes, or shared   yes          no
 //     PARKED    yes              no           parked[order], or, when `page` is set, parked[CHUNK_ORDERS + order]
 //     SPARE     no               no           spare[order]
 //     TRANSIT   somebody has taken it out of its list and calls the driver, outside the lock
 //     BROKEN    its mapping could not be undone: at home, but never handed out until a retry succeeds
+//
+// A shared chunk is mapped at several places and has no home (backing_share.h); it is LIVE.
 //
 // Invariants
 //   - held_bytes = sum over all records, TRANSIT ones included, and never exceeds the hard limit by a new chunk.
@@ -33,7 +35,7 @@ typedef enum chunk_state { CHUNK_TRANSIT = 0, CHUNK_LIVE, CHUNK_PARKED, CHUNK_SP
 
 typedef struct chunk {
   uint32_t next, prev;  // in its list; first, so that a free record's link lies there
-  uint64_t home;        // first slot, while it is mapped
+  uint64_t home;        // first slot, while it is mapped there alone
   vmp_cu_handle handle;
   vmp_fence fence;      // who may still touch bytes that were released
   vmp_fence moved;      // who used it at earlier places, when it was moved here
@@ -42,10 +44,12 @@ typedef struct chunk {
   uint32_t live;        // claims that touch it
   uint32_t pins;        // of these claims, the ones that keep it where it is (backing_pin.c)
   uint32_t aliases;     // retiring places that still show it
+  uint32_t shares;      // the first of its shared places; 0: it is mapped at home alone
   uint8_t order;
   uint8_t state;  // chunk_state
   uint8_t used;   // 0: a free record
   uint8_t page;   // a region's page: once it is parked, others take it last, and only when complete
+  uint8_t apart;  // 1: nobody's host until it is parked (backing_share.h)
 } chunk;
 
 typedef struct chunk_list {

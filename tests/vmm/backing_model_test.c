@@ -1,6 +1,7 @@
 // backing_model_test.c: random claims, releases, trims, polls and mappings ahead on several streams, against a naive
-// model: an array of claims. The host driver judges every queued touch; a claim's first and last bytes carry its
-// number, which finds two claims that share memory.
+// model: an array of claims. With chunks of one granule, claims may also end or begin in chunks of others (shared). The
+// host driver judges every queued touch; a claim's first and last bytes carry its number, which finds two claims that
+// share memory.
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,22 +26,25 @@ typedef struct model {
   size_t num_claims;
   uint8_t users[SLOTS];  // claims per slot
   uint64_t next_tag;
-  uint64_t claims_made, refused;
+  uint64_t claims_made, refused, shared;
 } model;
 
 typedef struct shape {
   const char *name;
   uint64_t chunk_max_bytes, memory_bytes;
   vmp_host_work work;
-  bool complete_only;
+  bool complete_only, shares;
 } shape;
 
 static const shape shapes[] = {
-    {"granules_late", SLOT, 128 * MIB, VMP_HOST_WORK_LATE, false},
-    {"granules_seeded", SLOT, 128 * MIB, VMP_HOST_WORK_SEED, false},
-    {"chunks_late", 32 * MIB, 256 * MIB, VMP_HOST_WORK_LATE, false},
-    {"chunks_lag", 32 * MIB, 128 * MIB, VMP_HOST_WORK_LAG, false},
-    {"chunks_early_complete_only", 16 * MIB, 128 * MIB, VMP_HOST_WORK_EARLY, true},
+    {"granules_late", SLOT, 128 * MIB, VMP_HOST_WORK_LATE, false, false},
+    {"granules_seeded", SLOT, 128 * MIB, VMP_HOST_WORK_SEED, false, false},
+    {"shared_late", SLOT, 128 * MIB, VMP_HOST_WORK_LATE, false, true},
+    {"shared_seeded", SLOT, 128 * MIB, VMP_HOST_WORK_SEED, false, true},
+    {"shared_lag_complete_only", SLOT, 128 * MIB, VMP_HOST_WORK_LAG, true, true},
+    {"chunks_late", 32 * MIB, 256 * MIB, VMP_HOST_WORK_LATE, false, false},
+    {"chunks_lag", 32 * MIB, 128 * MIB, VMP_HOST_WORK_LAG, false, false},
+    {"chunks_early_complete_only", 16 * MIB, 128 * MIB, VMP_HOST_WORK_EARLY, true, false},
 };
 static const char *shape_name(const shape *p) { return p->name; }
 
@@ -80,6 +84,75 @@ static void count_users(model *m, const claim *c, int by) {
   }
 }
 
+// enter keeps a claim that was made, with queued work and its number in its bytes.
+static void enter(model *m, claim c, vmp_fence after) {
+  VEXPECT_OK(vmp_clock_order(m->rig.clock, m->streams[c.stream], after));
+  c.tag = ++m->next_tag;
+  VEXPECT_INT_EQ(vmp_host_touch(m->rig.driver, 0, m->streams[c.stream], address_of(m, c.offset), c.bytes, false), 0);
+  mark(m, &c);
+  count_users(m, &c, 1);
+  m->claims[m->num_claims++] = c;
+  m->claims_made++;
+}
+
+// free_end finds how many bytes at the lower (or upper) end of a slot's chunk are free and the slot's to give.
+static uint64_t free_end(const model *m, uint64_t slot, bool upper) {
+  uint64_t from = slot * SLOT, to = from + SLOT, at = from;
+  for (size_t i = 0; i < m->num_claims; i++) {
+    const claim *c = &m->claims[i];
+    uint64_t end = c->offset + c->bytes;
+    if (end <= slot * SLOT || c->offset >= (slot + 1) * SLOT) continue;
+    if (upper && end > from) from = end < to ? end : to;
+    if (!upper && c->offset < to) to = c->offset > from ? c->offset : from;
+  }
+  // Of the window, which is one run, the part that lies at that end.
+  uint64_t begin = slot * SLOT, end = 0;
+  for (; at < (slot + 1) * SLOT; at = end) {
+    vmp_run_state state = m->rig.ops.run(m->rig.ops.self, m->rig.base + at, m->rig.base + (slot + 1) * SLOT, &end);
+    end -= m->rig.base;
+    if (state == VMP_RUN_MAPPED) break;
+    begin = end;
+  }
+  if (at == (slot + 1) * SLOT) return 0;
+  if (upper) return end < (slot + 1) * SLOT || from >= end ? 0 : end - (from > begin ? from : begin);
+  return begin > slot * SLOT || to <= begin ? 0 : (to < end ? to : end) - begin;
+}
+
+// try_shared claims a head, some slots and a tail, whose chunks are those of two random live claims.
+static void try_shared(model *m, vtest_rng *rng) {
+  if (m->num_claims == 0 || m->num_claims == MAX_CLAIMS) return;
+  vmp_shared_part parts[2];
+  size_t count = 0;
+  const claim *upper = &m->claims[vtest_rng_below(rng, m->num_claims)];
+  const claim *lower = &m->claims[vtest_rng_below(rng, m->num_claims)];
+  uint64_t first = vtest_rng_below(rng, SLOTS - 4), middle = vtest_rng_below(rng, 3);
+  uint64_t upper_slot = (upper->offset + upper->bytes - 1) / SLOT, lower_slot = lower->offset / SLOT;
+  uint64_t head = free_end(m, upper_slot, true), tail = free_end(m, lower_slot, false);
+  if (upper_slot == lower_slot && head + tail > SLOT) return;
+  if (head >= 512) head = vtest_rng_below(rng, head / 512) * 512 + 512;
+  if (tail >= 512) tail = vtest_rng_below(rng, tail / 512) * 512 + 512;
+  claim c = {.stream = (unsigned)vtest_rng_below(rng, STREAMS)};
+  c.offset = (first + 1) * SLOT - head;
+  c.bytes = head + middle * SLOT + tail;
+  if (c.bytes == 0 || overlaps(m, first * SLOT, (middle + 2) * SLOT)) return;
+  if (head > 0)
+    parts[count++] = (vmp_shared_part){m->rig.base + first * SLOT, m->rig.base + upper_slot * SLOT, SLOT - head, SLOT};
+  if (tail > 0)
+    parts[count++] =
+        (vmp_shared_part){m->rig.base + (first + 1 + middle) * SLOT, m->rig.base + lower_slot * SLOT, 0, tail};
+  vmp_fence after = VMP_FENCE_NONE;
+  vmp_effort effort = (vmp_effort)vtest_rng_below(rng, VMP_EFFORT_RESIZE + 1);
+  vmp_status status = m->rig.ops.claim_shared(m->rig.ops.self, m->rig.base + c.offset, c.bytes, parts, count,
+                                              m->indices[c.stream], effort, &after);
+  if (status == VMP_OK) {
+    m->shared++;
+    enter(m, c, after);
+    return;
+  }
+  VEXPECT_TRUE(status == VMP_ERROR_BUSY || status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY);
+  m->refused++;
+}
+
 static void try_claim(model *m, vtest_rng *rng) {
   claim c = {.stream = (unsigned)vtest_rng_below(rng, STREAMS)};
   c.bytes = vtest_rng_log(rng, 512, 40 * MIB) / 512 * 512;
@@ -94,13 +167,7 @@ static void try_claim(model *m, vtest_rng *rng) {
     m->refused++;
     return;
   }
-  VEXPECT_OK(vmp_clock_order(m->rig.clock, m->streams[c.stream], after));
-  c.tag = ++m->next_tag;
-  VEXPECT_INT_EQ(vmp_host_touch(m->rig.driver, 0, m->streams[c.stream], address_of(m, c.offset), c.bytes, false), 0);
-  mark(m, &c);
-  count_users(m, &c, 1);
-  m->claims[m->num_claims++] = c;
-  m->claims_made++;
+  enter(m, c, after);
 }
 
 static void release_one(model *m, vtest_rng *rng) {
@@ -120,22 +187,23 @@ static void release_one(model *m, vtest_rng *rng) {
 static void verify_all(model *m) {
   rig_check(&m->rig);
   uint64_t used = 0;
-  for (unsigned slot = 0; slot < SLOTS; slot++) {
-    if (m->users[slot] == 0) continue;
-    used += SLOT;
-    uint64_t end = 0;
-    vmp_run_state state =
-        m->rig.ops.run(m->rig.ops.self, m->rig.base + slot * SLOT, m->rig.base + (slot + 1) * SLOT, &end);
-    VEXPECT_INT_EQ(state, VMP_RUN_MAPPED);
-  }
+  for (unsigned slot = 0; slot < SLOTS; slot++) used += m->users[slot] > 0 ? SLOT : 0;
   vmp_backing_stats stats = rig_stats(&m->rig);
-  VEXPECT_UINT_LE(used, stats.mapped_bytes - stats.parked_bytes);
-  for (size_t i = 0; i < m->num_claims; i++) verify(m, &m->claims[i]);
+  if (m->shared == 0) VEXPECT_UINT_LE(used, stats.mapped_bytes - stats.parked_bytes);
+  for (size_t i = 0; i < m->num_claims; i++) {
+    const claim *c = &m->claims[i];
+    uint64_t begin = m->rig.base + c->offset, end = 0;
+    VEXPECT_INT_EQ(m->rig.ops.run(m->rig.ops.self, begin, begin + c->bytes, &end), VMP_RUN_MAPPED);
+    VEXPECT_UINT_EQ(end, begin + c->bytes);
+    verify(m, c);
+  }
 }
 
-static void one_operation(model *m, vtest_rng *rng) {
+static void one_operation(model *m, bool shares, vtest_rng *rng) {
   uint64_t what = vtest_rng_below(rng, 1000);
-  if (what < 520) {
+  if (what < 260 && shares) {
+    try_shared(m, rng);
+  } else if (what < 520) {
     try_claim(m, rng);
   } else if (what < 985) {
     release_one(m, rng);
@@ -167,12 +235,13 @@ VTEST_FP(BackingModel, RandomOperations, model, shape, shapes, shape_name) {
   uint64_t ops = vtest_ops(200000);
   for (uint64_t i = 0; i < ops; i++) {
     VTRACE("operation %llu", (unsigned long long)i);
-    one_operation(m, &rng);
+    one_operation(m, p->shares, &rng);
     if (i < 1000 || i % 1024 == 0) verify_all(m);
     VASSERT_NO_FAILURE();
   }
   VEXPECT_UINT_GT(m->claims_made, ops / 100);
   VEXPECT_UINT_GT(m->refused, 0);
+  if (p->shares) VEXPECT_UINT_GT(m->shared, ops / 200);
   while (m->num_claims > 0) release_one(m, &rng);
   VEXPECT_OK(vmp_clock_wait(m->rig.clock, vmp_backing_pending(m->rig.backing), UINT64_MAX));
   vmp_backing_trim_report report;
