@@ -2,6 +2,8 @@
 //
 // Called under the pool's lock. Records of the mapping come from backing's observer while backing is changing: they
 // only write; a keyframe, which looks at everything, waits for the end of an event of the pool.
+#include <string.h>
+
 #include "pool/log.h"
 #include "pool/log_internal.h"
 

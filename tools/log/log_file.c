@@ -234,6 +234,7 @@ const char *log_kind_name(unsigned kind) {
     case VMP_LOG_UNMAP: return "unmap";
     case VMP_LOG_RELEASE: return "release";
     case VMP_LOG_SPARE: return "spare";
+    case VMP_LOG_SHARE: return "share";
     case VMP_LOG_STEP: return "step";
     case VMP_LOG_MARK: return "mark";
     case VMP_LOG_SNAPSHOT: return "snapshot";

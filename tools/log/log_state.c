@@ -44,8 +44,30 @@ static void remove_block(log_state *s, uint32_t index) {
   if (index < s->num_blocks) *id_map_find(&s->block_at, s->blocks[index].address) = index;
 }
 
-static uint64_t *sum_of(log_state *s, const log_mapping *mapping) {
-  return mapping->retiring ? &s->retiring_bytes : &s->mapped_bytes;
+// count_mapping adds a mapping to the sums. A chunk that is mapped at several addresses counts once.
+static bool count_mapping(log_state *s, const log_mapping *mapping) {
+  if (mapping->retiring) {
+    s->retiring_bytes += mapping->bytes;
+    return true;
+  }
+  uint32_t *count = id_map_find(&s->chunk_mappings, mapping->chunk);
+  if (count != NULL) {
+    ++*count;
+    return true;
+  }
+  s->mapped_bytes += mapping->bytes;
+  return id_map_put(&s->chunk_mappings, mapping->chunk, 1);
+}
+
+static void uncount_mapping(log_state *s, const log_mapping *mapping) {
+  if (mapping->retiring) {
+    s->retiring_bytes -= mapping->bytes;
+    return;
+  }
+  uint32_t *count = id_map_find(&s->chunk_mappings, mapping->chunk);
+  if (--*count > 0) return;
+  s->mapped_bytes -= mapping->bytes;
+  id_map_erase(&s->chunk_mappings, mapping->chunk);
 }
 
 static bool add_mapping(log_state *s, const log_mapping *mapping) {
@@ -55,13 +77,12 @@ static bool add_mapping(log_state *s, const log_mapping *mapping) {
     return false;
   }
   s->mappings[s->num_mappings++] = *mapping;
-  *sum_of(s, mapping) += mapping->bytes;
-  return true;
+  return count_mapping(s, mapping);
 }
 
 static void remove_mapping(log_state *s, uint32_t index) {
   const log_mapping gone = s->mappings[index];
-  *sum_of(s, &gone) -= gone.bytes;
+  uncount_mapping(s, &gone);
   id_map_erase(&s->mapping_at, gone.address);
   s->mappings[index] = s->mappings[--s->num_mappings];
   if (index < s->num_mappings) *id_map_find(&s->mapping_at, s->mappings[index].address) = index;
@@ -118,10 +139,9 @@ static bool apply_retire(log_state *s, const vmp_log_record *record) {
   if (known == NULL) return apply_map(s, record, true);
   log_mapping *mapping = &s->mappings[*known];
   if (mapping->retiring || mapping->bytes != record->as.event.bytes) fault(s, record, "retires what isn't a home");
-  *sum_of(s, mapping) -= mapping->bytes;
+  uncount_mapping(s, mapping);
   mapping->retiring = true;
-  *sum_of(s, mapping) += mapping->bytes;
-  return true;
+  return count_mapping(s, mapping);
 }
 
 static void apply_unmap(log_state *s, const vmp_log_record *record) {
@@ -144,6 +164,7 @@ bool log_state_apply(log_state *s, const vmp_log_record *record) {
     case VMP_LOG_ALLOC: return apply_alloc(s, record);
     case VMP_LOG_FREE: apply_free(s, record); return true;
     case VMP_LOG_MAP:
+    case VMP_LOG_SHARE:
     case VMP_LOG_TAKE: return apply_map(s, record, false);
     case VMP_LOG_RETIRE: return (record->flags & VMP_LOG_STATE) ? apply_map(s, record, true) : apply_retire(s, record);
     case VMP_LOG_UNMAP: apply_unmap(s, record); return true;
@@ -155,6 +176,7 @@ bool log_state_apply(log_state *s, const vmp_log_record *record) {
 void log_state_destroy(log_state *s) {
   id_map_destroy(&s->block_at);
   id_map_destroy(&s->mapping_at);
+  id_map_destroy(&s->chunk_mappings);
   free(s->blocks);
   free(s->mappings);
   memset(s, 0, sizeof(*s));

@@ -5,7 +5,9 @@
 //
 // Invariants
 //   - A block and a mapping each begin at their own address at most once.
-//   - live_bytes, requested_bytes, mapped_bytes and retiring_bytes are the sums over what is there.
+//   - live_bytes, requested_bytes, mapped_bytes and retiring_bytes are the sums over what is there; a chunk that is
+//   mapped
+//     at several addresses counts once.
 #ifndef VMPOOL_TOOLS_LOG_LOG_STATE_H_
 #define VMPOOL_TOOLS_LOG_LOG_STATE_H_
 
@@ -25,6 +27,7 @@ typedef struct log_mapping {
 
 typedef struct log_state {
   id_map block_at, mapping_at;  // address -> place in the arrays
+  id_map chunk_mappings;        // chunk -> how many mappings it has that don't retire
   log_block *blocks;
   log_mapping *mappings;  // both without gaps, in no order
   size_t num_blocks, max_blocks, num_mappings, max_mappings;
