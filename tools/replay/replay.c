@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/replay/replay_events.h"
+#include "tools/replay/recording.h"
 
 #define PROGRESS_EVENTS 4096u
 
@@ -177,17 +177,25 @@ static void fill_result(const player *p, uint64_t ops, const trace *t, const rep
 static bool run_once(trace *t, const replay_options *options, uint64_t device_bytes, replay_result *result,
                      tool_error *error) {
   const player_options how = replay_player_options(t, options, device_bytes, true);
+  uint64_t snapshot_at = options->snapshot_at == REPLAY_AT_EVENT ? options->snapshot_event : 0;
+  if (options->snapshot != NULL && options->snapshot_at == REPLAY_AT_PEAK &&
+      !recording_find_peak(t, options, device_bytes, &snapshot_at, error)) {
+    return false;
+  }
   player *p;
   if (!player_open(&p, &how, error)) return false;
   uint64_t ops;
-  const replay_sink sink = replay_player_sink(p);
-  const bool good = replay_events(t, options, &sink, false, &ops, error);
+  recording record;
+  replay_sink sink;
+  bool good = recording_begin(&record, p, options, snapshot_at, &sink, error) &&
+              replay_events(t, options, &sink, false, &ops, error);
   if (good) {
     if (options->defragment_end) {
       player_synchronize(p);
       player_defragment(p);
     }
     player_settle(p);
+    good = recording_end(&record, options, error);
     fill_result(p, ops, t, options, result);
     player_finish(p);
     result->bad_touches = player_progress(p)->bad_touches;

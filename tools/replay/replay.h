@@ -16,6 +16,13 @@
 // The statistics are read after every event of a replay of up to so many, and after every k-th one of a longer replay.
 #define REPLAY_STATS_MAX UINT64_C(200000)
 
+// replay_moment: when the snapshot is taken.
+typedef enum replay_moment {
+  REPLAY_AT_PEAK = 0,  // when the highest mapped bytes are reached first: the trace is replayed twice
+  REPLAY_AT_END,       // after the trace, when all work has finished
+  REPLAY_AT_EVENT,
+} replay_moment;
+
 typedef struct replay_options {
   vmp_driver_kind driver;
   uint64_t device_bytes;  // UINT64_MAX: unlimited
@@ -30,7 +37,12 @@ typedef struct replay_options {
   uint64_t step_every;        // a step of the pool (vmp_pool_step) ends after so many events of the trace; 0: never
   uint64_t defragment_every;  // the pool is defragmented after so many steps; 0: not
   bool defragment_end;        // ... and once all work has finished, at the end of the trace
-  bool compare;  // run the models of other allocators as well
+  bool compare;               // run the models of other allocators as well
+  const char *log;  // file of an event log of the pool, until the trace has ended; NULL: none. An older log of this
+                    // name is replaced
+  const char *snapshot;  // file of a snapshot of the pool; NULL: none
+  replay_moment snapshot_at;
+  uint64_t snapshot_event;  // REPLAY_AT_EVENT: after so many events
   // Called now and then with the share of events done (0 to 1) and what is being done; NULL: never.
   void (*progress)(void *context, const char *what, double share);
   void *progress_context;
@@ -57,7 +69,7 @@ typedef struct replay_result {
   uint64_t failed_allocs, unmatched_frees, bad_touches;
   uint64_t stream_waits, host_waits;
   uint64_t takes, takes_resized;  // parked chunks that went to other addresses; ... that were exchanged for other sizes
-  double unfinished_wait_share;  // of allocs, those that had to wait for unfinished work of another stream
+  double unfinished_wait_share;   // of allocs, those that had to wait for unfinished work of another stream
   uint64_t peak_requested_bytes, peak_live_bytes, peak_mapped_bytes;
   uint64_t end_live_bytes, end_mapped_bytes, end_live_blocks;  // after all work, before the rest is freed
   double mean_utilisation;  // mean of live / mapped over events (see REPLAY_STATS_MAX); 0 where nothing was ever mapped
@@ -68,9 +80,9 @@ typedef struct replay_result {
   double modelled_driver_us;  // of the driver calls, by the host driver's cost table
   bool has_defragmentation;   // one of the options for it was given
   player_defragmentation defragmentation;
-  double ns_per_op;           // wall time inside vmp_alloc and vmp_free, a clock read's cost taken off
-  char first_failure[480];    // why the first allocation failed, or ""
-  char fault[640];            // what a check, a touch or the end found wrong, or ""
+  double ns_per_op;         // wall time inside vmp_alloc and vmp_free, a clock read's cost taken off
+  char first_failure[480];  // why the first allocation failed, or ""
+  char fault[640];          // what a check, a touch or the end found wrong, or ""
   bool has_models;
   replay_model_result models[MODEL_NUM_KINDS];
 } replay_result;

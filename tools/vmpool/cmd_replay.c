@@ -26,6 +26,9 @@ enum {
   OPTION_STEP_EVERY,
   OPTION_DEFRAGMENT,
   OPTION_JSON,
+  OPTION_LOG,
+  OPTION_SNAPSHOT,
+  OPTION_SNAPSHOT_AT,
   OPTION_KV,
   OPTION_MODEL,
   OPTION_KV_PAGE_TOKENS,
@@ -83,6 +86,13 @@ static const struct argp_option option_list[] = {
     {0, 0, 0, 0, "What comes out:", 4},
     {"json", OPTION_JSON, "FILE", 0, "Write the figures as JSON; - is standard output, which then holds nothing else",
      0},
+    {"snapshot", OPTION_SNAPSHOT, "FILE", 0, "Write a snapshot of the pool, for vmpool map and the others", 0},
+    {"snapshot-at", OPTION_SNAPSHOT_AT, "peak|end|N", 0,
+     "When: as the highest mapped bytes are reached (default; the trace is replayed twice), after the trace, or after "
+     "N "
+     "events",
+     0},
+    {"log", OPTION_LOG, "FILE", 0, "Write an event log of the pool; a log is a trace, too", 0},
     {0},
 };
 
@@ -93,6 +103,7 @@ static const char doc[] =
     "  vmpool replay trace.csv --min-capacity --json -\n"
     "  vmpool replay trace.csv --device-bytes 3GiB --preset tight\n"
     "  vmpool replay trace.csv --min-capacity --compare\n"
+    "  vmpool replay trace.csv --snapshot peak.json --log run.vmplog\n"
     "  vmpool replay requests.csv --kv paged --model llama-3-8b\n"
     "  vmpool generate train --model gpt2 | vmpool replay -\n"
     "\n"
@@ -106,7 +117,7 @@ typedef struct arguments {
   replay_options replay;
   trace_options trace;
   const char *path, *json;
-  bool has_device_bytes, has_work;
+  bool has_device_bytes, has_work, has_snapshot_at;
   tool_error error;
 } arguments;
 
@@ -196,6 +207,14 @@ static error_t parse_where(int key, char *text, arguments *a) {
   }
 }
 
+static error_t parse_snapshot_at(const char *text, arguments *a) {
+  a->has_snapshot_at = true;
+  a->replay.snapshot_at = strcmp(text, "end") == 0 ? REPLAY_AT_END : REPLAY_AT_PEAK;
+  if (strcmp(text, "end") == 0 || strcmp(text, "peak") == 0) return 0;
+  a->replay.snapshot_at = REPLAY_AT_EVENT;
+  return cmd_number("--snapshot-at", text, 1, UINT64_MAX, &a->replay.snapshot_event, &a->error);
+}
+
 // What can't be had together.
 static error_t check(arguments *a) {
   const bool cuda = a->replay.driver == VMP_DRIVER_CUDA;
@@ -210,6 +229,8 @@ static error_t check(arguments *a) {
     return cmd_bad(&a->error, "--compare needs the host driver, whose device the models can share");
   if (cuda && a->has_work && !a->replay.work.none)
     return cmd_bad(&a->error, "--work is for the host driver; a GPU runs when it runs");
+  if (a->has_snapshot_at && a->replay.snapshot == NULL)
+    return cmd_bad(&a->error, "--snapshot-at needs --snapshot FILE");
   if (a->has_device_bytes && a->replay.min_capacity)
     return cmd_bad(&a->error, "--device-bytes and --min-capacity exclude each other");
   if (a->has_device_bytes && a->replay.device_bytes == 0)
@@ -229,6 +250,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     a->json = text;
     return 0;
   }
+  if (key == OPTION_LOG) a->replay.log = text;
+  if (key == OPTION_SNAPSHOT) a->replay.snapshot = text;
+  if (key == OPTION_LOG || key == OPTION_SNAPSHOT) return 0;
+  if (key == OPTION_SNAPSHOT_AT) return parse_snapshot_at(text, a);
   if (key == ARGP_KEY_ARG) {
     if (a->path != NULL) return cmd_bad(&a->error, "one trace at a time; '%s' is a second one", text);
     a->path = text;

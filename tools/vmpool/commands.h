@@ -19,6 +19,7 @@ int cmd_generate(int argc, char **argv);
 int cmd_map(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
+int cmd_record(int argc, char **argv);
 
 // cmd_parse reads arguments with argp. A mistake that argp itself finds (an unknown option, a missing value) and one
 // that the parser put into *error are both reported as one line; false then.

@@ -21,6 +21,7 @@ typedef struct command {
 static const command commands[] = {
     {"demo", "vmpool demo", cmd_demo, "a GPT-2 training step through a pool, on a GPU or without one"},
     {"replay", "vmpool replay", cmd_replay, "a recorded or generated trace through a pool, and what it cost"},
+    {"record", "vmpool record", cmd_record, "a command with every event of its pools recorded"},
     {"bench", "vmpool bench", cmd_bench, "what the pool costs: time, memory, driver calls"},
     {"generate", "vmpool generate", cmd_generate, "traces of training steps and of serving, from model shapes"},
     {"map", "vmpool map", cmd_map, "a pool's snapshot as text: where the memory is"},
