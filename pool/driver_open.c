@@ -57,26 +57,33 @@ vmp_driver_kind vmp_driver_kind_of(const vmp_driver *driver) {
 
 const char *vmp_driver_name(const vmp_driver *driver) { return driver == NULL ? "" : driver->kind; }
 
-static uint64_t calls_of(const vmp_driver *driver, vmp_call call) {
-  return atomic_load_explicit(&driver->calls[call], memory_order_relaxed);
+// group sums what the public structure counts, from a count for each call.
+static void group(const uint64_t calls[VMP_CALL_COUNT], vmp_driver_calls *out) {
+  *out = (vmp_driver_calls){
+      .reserve = calls[VMP_CALL_mem_address_reserve],
+      .create = calls[VMP_CALL_mem_create],
+      .map = calls[VMP_CALL_mem_map],
+      .set_access = calls[VMP_CALL_mem_set_access],
+      .unmap = calls[VMP_CALL_mem_unmap],
+      .release = calls[VMP_CALL_mem_release],
+      .address_free = calls[VMP_CALL_mem_address_free],
+      .event_record = calls[VMP_CALL_event_record],
+      .event_query = calls[VMP_CALL_event_query],
+      .stream_wait = calls[VMP_CALL_stream_wait_event],
+      .synchronize =
+          calls[VMP_CALL_ctx_synchronize] + calls[VMP_CALL_stream_synchronize] + calls[VMP_CALL_event_synchronize],
+  };
 }
 
 void vmp_driver_get_calls(const vmp_driver *driver, vmp_driver_calls *out_calls) {
+  uint64_t calls[VMP_CALL_COUNT] = {0};
   if (out_calls == NULL) return;
-  vmp_driver_calls calls = {0};
-  if (driver != NULL) {
-    calls.reserve = calls_of(driver, VMP_CALL_mem_address_reserve);
-    calls.create = calls_of(driver, VMP_CALL_mem_create);
-    calls.map = calls_of(driver, VMP_CALL_mem_map);
-    calls.set_access = calls_of(driver, VMP_CALL_mem_set_access);
-    calls.unmap = calls_of(driver, VMP_CALL_mem_unmap);
-    calls.release = calls_of(driver, VMP_CALL_mem_release);
-    calls.address_free = calls_of(driver, VMP_CALL_mem_address_free);
-    calls.event_record = calls_of(driver, VMP_CALL_event_record);
-    calls.event_query = calls_of(driver, VMP_CALL_event_query);
-    calls.stream_wait = calls_of(driver, VMP_CALL_stream_wait_event);
-    calls.synchronize = calls_of(driver, VMP_CALL_ctx_synchronize) + calls_of(driver, VMP_CALL_stream_synchronize) +
-                        calls_of(driver, VMP_CALL_event_synchronize);
+  for (size_t i = 0; driver != NULL && i < VMP_CALL_COUNT; i++) {
+    calls[i] = atomic_load_explicit(&driver->calls[i], memory_order_relaxed);
   }
-  *out_calls = calls;
+  group(calls, out_calls);
+}
+
+void vmp_driver_get_thread_calls(vmp_driver_calls *out_calls) {
+  if (out_calls != NULL) group(vmp_thread_calls, out_calls);
 }

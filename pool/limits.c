@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "pool/log.h"
+#include "pool/predict.h"
 
 uint64_t vmp_limits_held(const vmp_pool *pool) {
   vmp_backing_stats stats;
@@ -28,6 +29,7 @@ vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *o
   vmp_guard_lock(&pool->guard);
   vmp_status status = trim_locked(pool, keep_bytes, &report);
   vmp_log_simple(pool, VMP_LOG_TRIM, 0, keep_bytes, report.released_bytes, 0);
+  if (report.released_bytes > 0) vmp_predict_forget(pool);
   vmp_guard_unlock(&pool->guard);
   if (out_report != NULL) {
     out_report->released_bytes = report.released_bytes;

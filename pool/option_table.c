@@ -16,8 +16,10 @@ static const vmp_choice preset_choices[] = {{"mixed", VMP_PRESET_MIXED},       {
                                             {"mid", VMP_PRESET_MID},           {"buddy", VMP_PRESET_BUDDY},
                                             {"training", VMP_PRESET_TRAINING}, {"inference", VMP_PRESET_INFERENCE},
                                             {"blocks", VMP_PRESET_BLOCKS},     {NULL, 0}};
-static const vmp_choice strategy_choices[] = {
-    {"dynamic", VMP_STRATEGY_DYNAMIC}, {"static", VMP_STRATEGY_STATIC}, {NULL, 0}};
+static const vmp_choice strategy_choices[] = {{"dynamic", VMP_STRATEGY_DYNAMIC},
+                                              {"static", VMP_STRATEGY_STATIC},
+                                              {"predictive", VMP_STRATEGY_PREDICTIVE},
+                                              {NULL, 0}};
 static const vmp_choice cross_stream_choices[] = {
     {"wait", VMP_CROSS_STREAM_WAIT}, {"complete", VMP_CROSS_STREAM_COMPLETE}, {NULL, 0}};
 
@@ -29,7 +31,7 @@ static const char *const preset_texts[] = {
     [VMP_PRESET_SLAB] = "slab_max:1MiB,buddy_from:0",
     [VMP_PRESET_MID] = "slab_max:0",
     [VMP_PRESET_BUDDY] = "slab_max:0,buddy_from:0",
-    [VMP_PRESET_TRAINING] = "buddy_from:1GiB",
+    [VMP_PRESET_TRAINING] = "strategy:predictive,buddy_from:1GiB",
     [VMP_PRESET_INFERENCE] = "strategy:static,slab_max:1MiB",
     [VMP_PRESET_BLOCKS] = "classes:2MiB+4MiB+8MiB+16MiB",
 };

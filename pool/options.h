@@ -95,13 +95,15 @@ typedef vmp_sizes vmp_value_sizes;
   X(cross_stream, choice, INT, cross_stream, "wait", cross_stream_choices, NONZERO, "memory freed on other streams")   \
   X(wait, micros, U64, wait_us, "1s", NULL, ZERO, "longest host wait before out of memory")                            \
   X(destroy_releases, flag, INT, destroy_releases, "0", NULL, ZERO, "destroy frees live blocks itself")                \
-  X(peers, devices, ORDINALS, peers, "", NULL, ZERO, "devices that may use the pool's memory")                   \
+  X(peers, devices, ORDINALS, peers, "", NULL, ZERO, "devices that may use the pool's memory")                         \
   X(classes, sizes, SIZES, class_bytes, "", NULL, ZERO, "fixed block sizes beside slab's own")                         \
   X(wait_limit, share, REAL, wait_limit, "0.2", NULL, ZERO, "idle share of mapped above which streams wait")                           \
   X(thread_cache, limit, U64, thread_cache_bytes, "none", NULL, ZERO, "what threads keep for themselves, all in all")                   \
   X(log, text, ONLY, none, "", NULL, ZERO, "file of the event log")                                                    \
   X(log_ring, bytes, ONLY, none, "0", NULL, ZERO, "size of the event log as a ring; 0: it grows")                      \
-  X(log_stacks, bytes, ONLY, none, "0", NULL, ZERO, "a stack is logged per so many bytes; 0: none")
+  X(log_stacks, bytes, ONLY, none, "0", NULL, ZERO, "a stack is logged per so many bytes; 0: none")                    \
+  X(margin, share, REAL, predict_margin, "0.04", NULL, ZERO, "predictive: mapped beyond what a step needed")           \
+  X(step_waits, flag, INT, step_waits, "0", NULL, ZERO, "predictive: vmp_pool_step waits for the worker")
 
 typedef enum vmp_option {
 #define X(key, ...) VMP_OPTION_##key,

@@ -12,6 +12,7 @@
 #include "pool/driver_open.h"
 #include "pool/log.h"
 #include "pool/option_text.h"
+#include "pool/predict.h"
 #include "vmm/context.h"
 #include "vmm/driver_error.h"
 #include "vmm/memory.h"
@@ -189,6 +190,7 @@ vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options)
   vmp_status news = status > 0 ? status : VMP_OK;
   if (status >= 0) status = keep_config_text(pool);
   if (status >= 0) status = vmp_log_open_configured(pool);
+  if (status >= 0 && pool->config.strategy == VMP_STRATEGY_PREDICTIVE) status = vmp_predict_start(pool);
   if (status < 0) {
     vmp_error first = *vmp_last_error();  // taking things apart may fail too: the first cause counts
     (void)dispose(pool);
@@ -207,6 +209,7 @@ static void keep_first(vmp_status *first, vmp_status status) {
 // dispose takes a pool apart, however far it was made; the memory is no longer in use. Returns the first failure.
 static vmp_status dispose(vmp_pool *pool) {
   vmp_status first = VMP_OK;
+  vmp_predict_end(pool);
   vmp_log_close(pool);
   vmp_caches_close(pool);
   vmp_regions_dispose(pool);

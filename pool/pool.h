@@ -125,6 +125,7 @@ struct vmp_pool {
   uint64_t steps;                                           // marked by vmp_pool_step
   uint64_t step_live_bytes;                                 // most live bytes since the last of them
   uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
+  struct vmp_predict *predict;  // strategy predictive (predict.h); NULL: none. Set at creation
   bool defragmenting;                                       // some thread is
   vmp_failure failure;
   struct vmp_log *log;  // NULL: nothing is logged

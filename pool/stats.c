@@ -97,6 +97,8 @@ static void fill_backing(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->takes = backing.takes;
   out->takes_resized = backing.takes_resized;
   out->pinned = backing.pinned_bytes;
+  out->mapped_ahead = backing.ahead_bytes;
+  out->ahead_unused = backing.ahead_unused_bytes;
 }
 
 void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {

@@ -141,14 +141,17 @@ typedef struct vmp_pool_options {
 
   uint64_t thread_cache_bytes;  // freed small blocks that threads keep for themselves, all threads together; default and
                                 // at most 1/256 of the memory there may be (`thread_cache:0` in text: none)
+  double predict_margin;  // predictive: share (0..1) that is mapped beyond what the steps needed; default 0.04
+  int step_waits;         // 1: vmp_pool_step waits until the worker of strategy predictive has mapped ahead
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)
 
 typedef enum vmp_strategy {
   VMP_STRATEGY_DEFAULT = 0,
-  VMP_STRATEGY_DYNAMIC = 1,  // grows on demand
-  VMP_STRATEGY_STATIC = 2,   // maps initial_fraction at creation and never more
+  VMP_STRATEGY_DYNAMIC = 1,     // grows on demand
+  VMP_STRATEGY_STATIC = 2,      // maps initial_fraction at creation and never more
+  VMP_STRATEGY_PREDICTIVE = 3,  // dynamic, and a thread maps ahead what the next steps will need (vmpool_predict.h)
 } vmp_strategy;
 
 typedef enum vmp_cross_stream {
@@ -322,6 +325,8 @@ typedef struct vmp_pool_stats_data {
   uint64_t region_committed;         // sum of what regions have committed; a page of two regions counts twice
   uint64_t region_live;              // the memory of that, of live; each page once
   uint64_t pinned;                   // chunks that pins keep where they are; live blocks may touch them or not
+  uint64_t mapped_ahead;             // physical memory that strategy predictive has made so far
+  uint64_t ahead_unused;             // of it, what the pool still holds and no block has used yet
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
@@ -335,7 +340,9 @@ VMP_API vmp_status vmp_pool_reset_peaks(vmp_pool *pool);
 // vmp_pool_step marks the end of a step of the program: a training iteration, a batch of requests. The first step began
 // when the pool was created, each next one begins where the last ended, with what is live then. Recorded are their
 // number and the high-water mark of live bytes within a step (steps, step_peak_live and max_step_peak_live in the
-// statistics). No driver call; any thread. VMP_ERROR_INVALID_VALUE, VMP_ERROR_FORKED.
+// statistics). Cached objects and slab's empty spans go back, so that each step finds free space as the first one did. No driver
+// call on this thread; with strategy predictive the worker is told what the next steps will need, and `step_waits`
+// waits for it. Any thread. VMP_ERROR_INVALID_VALUE, VMP_ERROR_FORKED.
 VMP_API vmp_status vmp_pool_step(vmp_pool *pool);
 
 // vmp_pool_check verifies every invariant of the pool and its layers: VMP_OK, or VMP_ERROR_CORRUPT with the first
@@ -359,6 +366,7 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 
 #include "pool/vmpool_pin.h"
 #include "pool/vmpool_region.h"
+#include "pool/vmpool_predict.h"
 #include "pool/vmpool_tag.h"
 #include "pool/vmpool_log.h"  // IWYU pragma: export
 

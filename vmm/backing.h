@@ -83,6 +83,10 @@ bool vmp_backing_offset(const vmp_backing *backing, uint64_t address, uint64_t *
 // vmp_backing_map_ahead maps up to `bytes` of unmapped slots in [offset, offset + room) and parks them. Optional
 // work: stops at the first failure and at the limits. Returns what was mapped. MAY UNLOCK.
 uint64_t vmp_backing_map_ahead(vmp_backing *backing, uint64_t offset, uint64_t room, uint64_t bytes);
+// vmp_backing_predict does the same for a need that is expected: the statistics tell what of it is never used.
+// *out_chunks: chunks that were made for it. MAY UNLOCK.
+uint64_t vmp_backing_predict(vmp_backing *backing, uint64_t offset, uint64_t room, uint64_t bytes,
+                             uint64_t *out_chunks);
 
 // vmp_backing_calls: driver calls that one function made, refused ones too.
 typedef struct vmp_backing_calls {
@@ -215,6 +219,8 @@ typedef struct vmp_backing_stats {
   uint64_t spare_bytes, retiring_bytes, broken_bytes, pinned_bytes;
   uint64_t chunks, chunks_created, chunks_released, takes, takes_resized, slots_retired;
   uint64_t largest_parked_bytes;
+  uint64_t ahead_bytes,
+      ahead_unused_bytes;  // made by vmp_backing_predict; of that, what exists and nobody has used yet
   uint64_t hard_limit_bytes, soft_limit_bytes;
   uint64_t metadata_bytes;
 } vmp_backing_stats;

@@ -1,7 +1,19 @@
 // backing_ahead.c: mapping ahead of need. Optional work: it stops at the first refusal and never crosses a limit.
 #include "vmm/backing_internal.h"
 
-uint64_t vmp_backing_map_ahead(vmp_backing *b, uint64_t offset, uint64_t room, uint64_t bytes) {
+// note_ahead marks the chunks that a plan has made.
+static uint64_t note_ahead(vmp_backing *b, const plan *p) {
+  uint64_t chunks = 0;
+  for (size_t i = 0; i < p->num_pieces; i++) {
+    if (p->pieces[i].source != PIECE_CREATE) continue;
+    chunk_note_ahead(&b->chunks, p->pieces[i].chunk);
+    chunks++;
+  }
+  return chunks;
+}
+
+// map_ahead maps batch after batch. *out_chunks (NULL: not predicted) counts chunks that were made, which are marked.
+static uint64_t map_ahead(vmp_backing *b, uint64_t offset, uint64_t room, uint64_t bytes, uint64_t *out_chunks) {
   uint64_t slot = offset >> b->granule_log2, end = (offset + room) >> b->granule_log2, mapped = 0;
   uint64_t batch = (UINT64_C(1) << b->chunk_max_order) * 64;
   while (mapped < bytes && slot < end) {
@@ -29,6 +41,7 @@ uint64_t vmp_backing_map_ahead(vmp_backing *b, uint64_t offset, uint64_t room, u
     uint64_t missing = 0, created = UINT64_MAX;
     vmp_status status = plan_make(b, slot, slots, &rules, &p, &missing);
     if (status == VMP_OK) status = plan_execute(b, &p, &created);
+    if (status == VMP_OK && out_chunks != NULL) *out_chunks += note_ahead(b, &p);
     plan_free(&p);
     if (status == VMP_OK) {
       mapped += slots << b->granule_log2;
@@ -40,4 +53,13 @@ uint64_t vmp_backing_map_ahead(vmp_backing *b, uint64_t offset, uint64_t room, u
     }
   }
   return mapped;
+}
+
+uint64_t vmp_backing_map_ahead(vmp_backing *b, uint64_t offset, uint64_t room, uint64_t bytes) {
+  return map_ahead(b, offset, room, bytes, NULL);
+}
+
+uint64_t vmp_backing_predict(vmp_backing *b, uint64_t offset, uint64_t room, uint64_t bytes, uint64_t *out_chunks) {
+  *out_chunks = 0;
+  return map_ahead(b, offset, room, bytes, out_chunks);
 }

@@ -29,7 +29,14 @@ uint32_t chunk_new(chunk_store *store, unsigned order) {
   return id;
 }
 
+static void no_longer_ahead(chunk_store *store, chunk *c) {
+  if (c->ahead == 0) return;
+  c->ahead = 0;
+  store->ahead_unused_bytes -= chunk_bytes(store, c);
+}
+
 void chunk_drop(chunk_store *store, uint32_t id) {
+  no_longer_ahead(store, chunk_at(store, id));
   store->held_bytes -= chunk_bytes(store, chunk_at(store, id));
   store->count--;
   vmp_node_give(&store->records, id);
@@ -74,8 +81,16 @@ static void leave_parked(chunk_store *store, uint32_t id) {
   store->parked_bytes -= chunk_bytes(store, c);
 }
 
+void chunk_note_ahead(chunk_store *store, uint32_t id) {
+  chunk *c = chunk_at(store, id);
+  c->ahead = 1;
+  store->ahead_bytes += chunk_bytes(store, c);
+  store->ahead_unused_bytes += chunk_bytes(store, c);
+}
+
 void chunk_to_live(chunk_store *store, uint32_t id) {
   leave_parked(store, id);
+  no_longer_ahead(store, chunk_at(store, id));
   chunk_at(store, id)->state = CHUNK_LIVE;
   chunk_at(store, id)->page = 0;
 }
@@ -186,6 +201,15 @@ void chunk_store_check(const chunk_store *store, vmp_report *report) {
   if (spare != store->spare_bytes) {
     vmp_report_fault(report, "chunk: spare_bytes is %llu and the lists hold %llu",
                      (unsigned long long)store->spare_bytes, (unsigned long long)spare);
+  }
+  uint64_t unused = 0;
+  for (uint32_t id = 1; id <= store->records.touched; id++) {
+    const chunk *c = chunk_at(store, id);
+    if (c->used != 0 && c->ahead != 0) unused += chunk_bytes(store, c);
+  }
+  if (unused != store->ahead_unused_bytes || unused > store->ahead_bytes) {
+    vmp_report_fault(report, "chunk: %llu bytes made ahead are said to be unused, and %llu are",
+                     (unsigned long long)store->ahead_unused_bytes, (unsigned long long)unused);
   }
   if (store->mapped_bytes + store->spare_bytes > store->held_bytes) {
     vmp_report_fault(report, "chunk: mapped %llu and spare %llu exceed held %llu",

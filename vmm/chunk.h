@@ -50,6 +50,7 @@ typedef struct chunk {
   uint8_t used;   // 0: a free record
   uint8_t page;   // a region's page: once it is parked, others take it last, and only when complete
   uint8_t apart;  // 1: nobody's host until it is parked (backing_share.h)
+  uint8_t ahead;  // 1: made ahead of need, and nobody has used it yet
 } chunk;
 
 typedef struct chunk_list {
@@ -65,6 +66,7 @@ typedef struct chunk_store {
   uint64_t hard_limit_bytes, soft_limit_bytes;
   uint64_t held_bytes, parked_bytes, spare_bytes, mapped_bytes, peak_mapped_bytes, broken_bytes;
   uint64_t pinned_bytes;  // of chunks with pins
+  uint64_t ahead_bytes, ahead_unused_bytes;  // made ahead so far; of that, what nobody has used and still exists
   uint64_t count, created, released;
 } chunk_store;
 
@@ -96,6 +98,9 @@ void chunk_back_to_parked(chunk_store *store, uint32_t id);  // undo: to its old
 void chunk_to_transit(chunk_store *store, uint32_t id);      // from PARKED or SPARE
 void chunk_to_spare(chunk_store *store, uint32_t id);        // from TRANSIT, mapped nowhere
 void chunk_to_broken(chunk_store *store, uint32_t id);       // from TRANSIT, mapped at home
+
+// chunk_note_ahead marks a chunk that was just made as made ahead of need.
+void chunk_note_ahead(chunk_store *store, uint32_t id);
 
 // chunk_mapped and chunk_unmapped count what has a home.
 void chunk_mapped(chunk_store *store, uint32_t id, uint64_t home);

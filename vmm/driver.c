@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+_Thread_local uint64_t vmp_thread_calls[VMP_CALL_COUNT];
+
 const char *vmp_call_symbol(vmp_call call) {
   switch (call) {
 #define X(name, symbol, ...) \

@@ -270,19 +270,27 @@ struct vmp_driver {
   _Atomic uint64_t calls[VMP_CALL_COUNT];
 };
 
+// vmp_thread_calls: the calls of this thread through any driver, since it began.
+extern _Thread_local uint64_t vmp_thread_calls[VMP_CALL_COUNT];
+
+static inline void vmp_count_call(vmp_driver *driver, vmp_call call) {
+  atomic_fetch_add_explicit(&driver->calls[call], 1, memory_order_relaxed);
+  vmp_thread_calls[call]++;
+}
+
 // vmp_drv_NAME(driver, ...): counts the call and makes it. Returns the driver's code.
 #define VMP_UNPACK(...) __VA_ARGS__
-#define X(name, symbol, version, need, args, ...)                                              \
-  static inline int vmp_drv_##name(vmp_driver *driver, __VA_ARGS__) {                          \
-    atomic_fetch_add_explicit(&driver->calls[VMP_CALL_##name], 1, memory_order_relaxed);       \
-    return driver->ops->name(driver, VMP_UNPACK args);                                         \
+#define X(name, symbol, version, need, args, ...)                     \
+  static inline int vmp_drv_##name(vmp_driver *driver, __VA_ARGS__) { \
+    vmp_count_call(driver, VMP_CALL_##name);                          \
+    return driver->ops->name(driver, VMP_UNPACK args);                \
   }
 VMP_DRIVER_CALLS(X)
 #undef X
-#define X(name, symbol, version, need)                                                         \
-  static inline int vmp_drv_##name(vmp_driver *driver) {                                       \
-    atomic_fetch_add_explicit(&driver->calls[VMP_CALL_##name], 1, memory_order_relaxed);       \
-    return driver->ops->name(driver);                                                          \
+#define X(name, symbol, version, need)                   \
+  static inline int vmp_drv_##name(vmp_driver *driver) { \
+    vmp_count_call(driver, VMP_CALL_##name);             \
+    return driver->ops->name(driver);                    \
   }
 VMP_DRIVER_CALLS_0(X)
 #undef X

@@ -3,6 +3,7 @@
 #include "pool/vmpool.h"
 #include "pool/vmpool_host.h"
 #include "pool/vmpool_pin.h"
+#include "pool/vmpool_predict.h"
 #include "pool/vmpool_tag.h"
 
 namespace {

@@ -37,7 +37,7 @@ AT(vmp_log_start_options, struct_size, 0);
 AT(vmp_log_start_options, ring_bytes, 8);
 AT(vmp_log_start_options, stack_bytes, 16);
 
-SIZE(vmp_pool_options, 224);
+SIZE(vmp_pool_options, 248);
 AT(vmp_pool_options, struct_size, 0);
 AT(vmp_pool_options, driver, 8);
 AT(vmp_pool_options, device, 16);
@@ -67,6 +67,9 @@ AT(vmp_pool_options, num_peers, 192);
 AT(vmp_pool_options, class_bytes, 200);
 AT(vmp_pool_options, num_class_bytes, 208);
 AT(vmp_pool_options, wait_limit, 216);
+AT(vmp_pool_options, thread_cache_bytes, 224);
+AT(vmp_pool_options, predict_margin, 232);
+AT(vmp_pool_options, step_waits, 240);
 
 SIZE(vmp_block_info, 64);
 AT(vmp_block_info, struct_size, 0);
@@ -129,7 +132,7 @@ AT(vmp_defragment_report, release_calls, 80);
 AT(vmp_defragment_report, stop, 88);
 AT(vmp_defragment_report, reason, 96);
 
-SIZE(vmp_pool_stats_data, 344);
+SIZE(vmp_pool_stats_data, 360);
 AT(vmp_pool_stats_data, struct_size, 0);
 AT(vmp_pool_stats_data, reserved_va, 8);
 AT(vmp_pool_stats_data, mapped, 16);
@@ -173,6 +176,8 @@ AT(vmp_pool_stats_data, region_reserved, 312);
 AT(vmp_pool_stats_data, region_committed, 320);
 AT(vmp_pool_stats_data, region_live, 328);
 AT(vmp_pool_stats_data, pinned, 336);
+AT(vmp_pool_stats_data, mapped_ahead, 344);
+AT(vmp_pool_stats_data, ahead_unused, 352);
 
 SIZE(vmp_region_options, 48);
 AT(vmp_region_options, struct_size, 0);

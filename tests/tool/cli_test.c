@@ -73,6 +73,8 @@ static const mistake mistakes[] = {
     {"kv_without_model", {"replay", "--kv", "paged", "x"}, NULL, "--kv needs a --model"},
     {"requests_without_kv", {"replay", "-"}, "TIMESTAMP,ContextTokens,GeneratedTokens\n", "--kv"},
     {"zero_steps", {"replay", "--step-every", "0", "x"}, NULL, "--step-every: 0 is outside"},
+    {"zero_steps_later", {"replay", "--step-every", "5+0", "x"}, NULL, "--step-every: 0 is outside"},
+    {"first_step", {"replay", "--step-every", "a+5", "x"}, NULL, "--step-every, before the +"},
     {"bad_defragment", {"replay", "--defragment", "often", "x"}, NULL, "--defragment: 'often' is neither end nor"},
     {"bad_defragment_steps", {"replay", "--defragment", "steps=x", "x"}, NULL, "--defragment steps: 'x'"},
     {"zero_defragment", {"replay", "--defragment", "steps=0", "x"}, NULL, "--defragment steps: 0 is outside"},

@@ -161,7 +161,7 @@ static const bad_text bad_texts[] = {
     {"flag", "no_map_ahead:2", "no_map_ahead", "0 or 1"},
     {"flag_word", "no_map_ahead:true", "no_map_ahead", "digit"},
     {"choice", "strategy:dinamic", "strategy", "did you mean dynamic?"},
-    {"choice_far", "strategy:lazy", "strategy", "dynamic, static"},
+    {"choice_far", "strategy:lazy", "strategy", "dynamic, static, predictive"},
     {"preset", "preset:thight", "preset", "did you mean tight?"},
     {"ordinal", "device:-1", "device", "negative"},
     {"ordinal_large", "device:4294967296", "device", "ordinal"},

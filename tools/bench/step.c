@@ -1,5 +1,5 @@
 // step.c: a training step of GPT-2 XL (batch 4, sequence 1024), again and again, on a device of 1.02 times its peak.
-// From the fourth step on a pool should need no driver call.
+// From the fourth step on a pool should need no driver call. Each step ends with vmp_pool_step.
 #include <stdlib.h>
 
 #include "tools/bench/contest.h"
@@ -36,7 +36,10 @@ TARGET_INLINE bool play_event(target_kind kind, step_state *s, const trace_event
 // cut short leaves live is freed by end_step.
 TARGET_INLINE bool play(target_kind kind, step_state *s, uint64_t pairs) {
   for (;;) {
-    if (s->next == s->list.num_events) s->next = s->first;
+    if (s->next == s->list.num_events) {
+      s->next = s->first;
+      if (kind != TARGET_PEER && vmp_pool_step(s->target.pool) < 0) return false;
+    }
     const trace_event *e = &s->list.events[s->next];
     if (e->kind == TRACE_ALLOC && pairs-- == 0) return true;
     if (!play_event(kind, s, e)) return false;

@@ -28,6 +28,7 @@ struct player {
   size_t num_nameless, nameless_capacity;
   uint64_t clock_ns;  // what reading the clock costs
   uint64_t events_since_stats;
+  player_step_calls calls_before;  // when the step began
   player_counts counts;
 };
 
@@ -119,6 +120,18 @@ static bool open_pool(player *p, tool_error *error) {
   return status >= 0 || tool_fail_status(error, status, "the pool could not be made");
 }
 
+static uint64_t sum_of(const vmp_driver_calls *c) {
+  return c->reserve + c->create + c->map + c->set_access + c->unmap + c->release + c->address_free + c->event_record +
+         c->event_query + c->stream_wait + c->synchronize;
+}
+
+static player_step_calls calls_now(const player *p) {
+  vmp_driver_calls all, own;
+  vmp_driver_get_calls(p->driver, &all);
+  vmp_driver_get_thread_calls(&own);
+  return (player_step_calls){.all = sum_of(&all), .own = sum_of(&own)};
+}
+
 bool player_open(player **out_player, const player_options *options, tool_error *error) {
   if (options->driver == VMP_DRIVER_CUDA && options->num_streams > 1) {
     return tool_fail(error, "a replay on several streams needs the host driver (--driver host)");
@@ -132,6 +145,7 @@ bool player_open(player **out_player, const player_options *options, tool_error 
     player_close(p);
     return false;
   }
+  p->calls_before = calls_now(p);
   *out_player = p;
   return true;
 }
@@ -253,6 +267,13 @@ bool player_renumber(player *p) {
 
 void player_step(player *p) {
   if (vmp_pool_step(p->pool) < 0) set_fault(p, "a step could not be marked");
+  const player_step_calls now = calls_now(p);
+  if (p->counts.num_steps < PLAYER_MAX_STEPS) {
+    p->counts.steps[p->counts.num_steps] =
+        (player_step_calls){.all = now.all - p->calls_before.all, .own = now.own - p->calls_before.own};
+  }
+  p->counts.num_steps++;
+  p->calls_before = now;
 }
 
 void player_defragment(player *p) {

@@ -41,8 +41,8 @@ bool player_intrude(player *p, uint64_t bytes, uint16_t stream);
 // player_renumber ends a repetition of the trace: blocks that are still live stay so, and their numbers are free again.
 bool player_renumber(player *p);
 
-// player_step ends a step of the trace (vmp_pool_step); player_defragment gathers the pool's idle memory
-// (vmp_pool_defragment, without limits). What fails is added to the counts' fault.
+// player_step ends a step of the trace (vmp_pool_step, whose own calls still belong to it); player_defragment gathers
+// the pool's idle memory (vmp_pool_defragment, without limits). What fails is added to the counts' fault.
 void player_step(player *p);
 void player_defragment(player *p);
 
@@ -51,6 +51,14 @@ typedef struct player_defragmentation {
   uint64_t runs, moved_bytes;                          // moved: over all runs
   uint64_t largest_before_bytes, largest_after_bytes;  // of the last run: largest block without a driver call
 } player_defragmentation;
+
+// player_step_calls: driver calls of the pool's kinds in one step, by all threads and by the one that plays.
+typedef struct player_step_calls {
+  uint64_t all, own;
+} player_step_calls;
+
+// The first so many steps are told one by one.
+#define PLAYER_MAX_STEPS 256u
 
 // player_counts: what has happened so far.
 typedef struct player_counts {
@@ -63,6 +71,8 @@ typedef struct player_counts {
   uint64_t calls_ns;   // in vmp_alloc and vmp_free (measure)
   double modelled_us;  // driver time of all the pool's calls but its end (measure, host driver)
   player_defragmentation defragmentation;
+  player_step_calls steps[PLAYER_MAX_STEPS];  // of each player_step
+  uint64_t num_steps;                         // may be more
   char first_failure[480];        // why the first allocation failed; "" where none did
   char fault[640];                // what a check or a touch found wrong; ""
   vmp_pool_stats_data stats;      // filled in by player_settle

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/replay/recording.h"
 
@@ -88,10 +89,16 @@ static bool feed_event(feed *f, const trace_event *event, tool_error *error) {
          tool_fail(error, "host memory ran out");
 }
 
-// end_step ends a step of the trace where one ends.
+// step_is_over says whether the event that was played last ended a step.
+static bool step_is_over(const feed *f) {
+  const replay_options *o = f->options;
+  return o->step_every != 0 && f->trace_events > o->step_first &&
+         (f->trace_events - o->step_first) % o->step_every == 0;
+}
+
 static void end_step(feed *f) {
   const replay_options *o = f->options;
-  if (o->step_every == 0 || f->trace_events % o->step_every != 0 || f->sink->step == NULL) return;
+  if (f->sink->step == NULL) return;
   f->steps++;
   f->sink->step(f->sink->self, o->defragment_every != 0 && f->steps % o->defragment_every == 0);
 }
@@ -107,7 +114,7 @@ static bool feed_once(feed *f, trace *t, bool stop_at_failure, tool_error *error
   trace_rewind(t);
   while (trace_next(t, &event)) {
     if (!feed_event(f, &event, error)) return false;
-    end_step(f);
+    if (step_is_over(f)) end_step(f);
     if (stop_at_failure && f->sink->failed_allocs(f->sink->self) > 0) return true;
     report_progress(f, t, stop_at_failure ? "looking for the smallest device" : "replaying");
   }
@@ -121,6 +128,7 @@ bool replay_events(trace *t, const replay_options *options, const replay_sink *s
   for (uint64_t i = 0; good && i < repeat_of(options); i++) {
     if (i > 0 && !sink->renumber(sink->self)) good = tool_fail(error, "host memory ran out");
     good = good && feed_once(&f, t, stop_at_failure, error);
+    if (options->step_every == 0 && repeat_of(options) > 1) end_step(&f);
     if (stop_at_failure && sink->failed_allocs(sink->self) > 0) break;
   }
   free(f.block_streams);
@@ -168,6 +176,10 @@ static void fill_result(const player *p, uint64_t ops, const trace *t, const rep
   r->driver_calls = c->driver_calls;
   r->has_modelled_us = options->driver == VMP_DRIVER_HOST;
   r->modelled_driver_us = c->modelled_us;
+  r->num_steps = c->num_steps;
+  memcpy(r->steps, c->steps, sizeof(r->steps));
+  r->mapped_ahead_bytes = c->stats.mapped_ahead;
+  r->ahead_unused_bytes = c->stats.ahead_unused;
   r->has_defragmentation = options->defragment_every > 0 || options->defragment_end;
   r->defragmentation = c->defragmentation;
   r->ns_per_op = c->allocs + c->frees > 0 ? (double)c->calls_ns / (double)(c->allocs + c->frees) : 0;

@@ -34,7 +34,9 @@ typedef struct replay_options {
   double scale;      // of every size; 0: 1. Sizes are rounded down, but never to 0
   uint64_t repeat;   // 0: 1. What a repetition leaves live stays live
   intruder intruder;
-  uint64_t step_every;        // a step of the pool (vmp_pool_step) ends after so many events of the trace; 0: never
+  // A step of the pool (vmp_pool_step) ends after step_first + step_every events of the trace, and every step_every
+  // later; 0: at the end of each repetition, where there are several.
+  uint64_t step_every, step_first;
   uint64_t defragment_every;  // the pool is defragmented after so many steps; 0: not
   bool defragment_end;        // ... and once all work has finished, at the end of the trace
   bool compare;               // run the models of other allocators as well
@@ -78,6 +80,9 @@ typedef struct replay_result {
   vmp_driver_calls driver_calls;
   bool has_modelled_us;
   double modelled_driver_us;  // of the driver calls, by the host driver's cost table
+  uint64_t num_steps;
+  player_step_calls steps[PLAYER_MAX_STEPS];        // of the first steps
+  uint64_t mapped_ahead_bytes, ahead_unused_bytes;  // by strategy predictive
   bool has_defragmentation;   // one of the options for it was given
   player_defragmentation defragmentation;
   double ns_per_op;         // wall time inside vmp_alloc and vmp_free, a clock read's cost taken off

@@ -46,6 +46,21 @@ static json_t *defragmentation(const player_defragmentation *d) {
   return object;
 }
 
+// The calls of each step, as far as they are told one by one.
+static json_t *steps(const replay_result *r) {
+  json_t *object = json_object(), *all = json_array(), *own = json_array();
+  json_put_count(object, "count", r->num_steps);
+  for (uint64_t i = 0; i < r->num_steps && i < PLAYER_MAX_STEPS; i++) {
+    json_array_append_new(all, json_integer((json_int_t)r->steps[i].all));
+    json_array_append_new(own, json_integer((json_int_t)r->steps[i].own));
+  }
+  json_object_set_new(object, "driver_calls", all);
+  json_object_set_new(object, "allocating_thread_calls", own);
+  json_put_count(object, "mapped_ahead_bytes", r->mapped_ahead_bytes);
+  json_put_count(object, "ahead_unused_bytes", r->ahead_unused_bytes);
+  return object;
+}
+
 static json_t *document(const char *trace_name, const replay_result *r) {
   json_t *o = json_object();
   // A file name need not be UTF-8; jansson refuses it then.
@@ -77,6 +92,7 @@ static json_t *document(const char *trace_name, const replay_result *r) {
     json_object_set_new(o, "modelled_driver_us", json_null());
   }
   json_put_real(o, "ns_per_op", r->ns_per_op, 10);
+  if (r->num_steps > 0) json_object_set_new(o, "steps", steps(r));
   if (r->has_defragmentation) json_object_set_new(o, "defragment", defragmentation(&r->defragmentation));
   if (!r->has_models) return o;
   json_t *models = json_object();
@@ -170,6 +186,25 @@ static void text_models(FILE *out, const replay_result *r) {
   fputc('\n', out);
 }
 
+// How many driver calls the steps made: the first three, and all later ones together.
+static void text_steps(FILE *out, const replay_result *r) {
+  uint64_t later = 0, own = 0;
+  const uint64_t told = r->num_steps < PLAYER_MAX_STEPS ? r->num_steps : PLAYER_MAX_STEPS;
+  for (uint64_t i = 3; i < told; i++) {
+    later += r->steps[i].all;
+    own += r->steps[i].own;
+  }
+  fprintf(out, "  %-22s %" PRIu64 "; driver calls:", "steps", r->num_steps);
+  for (uint64_t i = 0; i < told && i < 3; i++) fprintf(out, " %" PRIu64, r->steps[i].all);
+  if (told > 3) fprintf(out, ", later ones together %" PRIu64 " (%" PRIu64 " by the allocating thread)", later, own);
+  fputc('\n', out);
+  if (r->mapped_ahead_bytes > 0) {
+    char ahead[SIZE_TEXT_BYTES], unused[SIZE_TEXT_BYTES];
+    fprintf(out, "  %-22s %s, of which %s were never used\n", "mapped ahead", size_text(r->mapped_ahead_bytes, ahead),
+            size_text(r->ahead_unused_bytes, unused));
+  }
+}
+
 static void text_defragmentation(FILE *out, const player_defragmentation *d) {
   char before[SIZE_TEXT_BYTES], after[SIZE_TEXT_BYTES], moved[SIZE_TEXT_BYTES];
   fprintf(out, "  %-22s %" PRIu64 " times, remapping %s; the last took the largest block without a driver call\n",
@@ -188,6 +223,7 @@ bool report_text(FILE *out, const char *trace_name, const trace *t, const replay
   if (r->end_live_blocks > 0) fprintf(out, "  %-22s %" PRIu64 "\n", "blocks live at the end", r->end_live_blocks);
   text_memory(out, r);
   text_costs(out, r);
+  if (r->num_steps > 0) text_steps(out, r);
   if (r->has_defragmentation) text_defragmentation(out, &r->defragmentation);
   if (r->has_models) text_models(out, r);
   if (r->failed_allocs > 0) {

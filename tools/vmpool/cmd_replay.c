@@ -65,8 +65,10 @@ static const struct argp_option option_list[] = {
      "After every so many events, allocate a block that is never freed, of a size drawn uniformly; SPEC is like "
      "every=200,bytes=64KiB..1MiB, with seed=N after it or not",
      0},
-    {"step-every", OPTION_STEP_EVERY, "N", 0,
-     "End a step of the pool after every N events of the trace (vmp_pool_step)", 0},
+    {"step-every", OPTION_STEP_EVERY, "[FIRST+]N", 0,
+     "End a step of the pool after every N events of the trace (vmp_pool_step), the first one FIRST events later; "
+     "without it each of several repetitions is a step",
+     0},
     {"defragment", OPTION_DEFRAGMENT, "end|steps=N", 0,
      "Defragment the pool: idle memory is remapped behind one another, nothing is copied. end: once all work has "
      "finished, after the trace; steps=N: after every N steps (--step-every says what a step is)",
@@ -166,6 +168,18 @@ static error_t parse_defragment(const char *text, arguments *a) {
   return cmd_number("--defragment steps", text + 6, 1, UINT64_MAX, &a->replay.defragment_every, &a->error);
 }
 
+// parse_step_every reads "N" or "FIRST+N".
+static error_t parse_step_every(char *text, arguments *a) {
+  char *plus = strchr(text, '+');
+  if (plus == NULL) return cmd_number("--step-every", text, 1, UINT64_MAX, &a->replay.step_every, &a->error);
+  *plus = '\0';
+  const error_t result =
+      cmd_number("--step-every, before the +", text, 0, UINT64_MAX / 2, &a->replay.step_first, &a->error);
+  *plus = '+';
+  if (result != 0) return result;
+  return cmd_number("--step-every", plus + 1, 1, UINT64_MAX / 2, &a->replay.step_every, &a->error);
+}
+
 static error_t parse_what(int key, char *text, arguments *a) {
   uint64_t number = 0;
   error_t result = 0;
@@ -177,7 +191,7 @@ static error_t parse_what(int key, char *text, arguments *a) {
     case OPTION_SCALE: return cmd_real("--scale", text, 1e9, &a->replay.scale, &a->error);
     case OPTION_REPEAT: return cmd_number("--repeat", text, 1, 1000000, &a->replay.repeat, &a->error);
     case OPTION_INTRUDER: return intruder_parse(text, &a->replay.intruder, &a->error) ? 0 : EINVAL;
-    case OPTION_STEP_EVERY: return cmd_number("--step-every", text, 1, UINT64_MAX, &a->replay.step_every, &a->error);
+    case OPTION_STEP_EVERY: return parse_step_every(text, a);
     case OPTION_DEFRAGMENT: return parse_defragment(text, a);
     case OPTION_WORK:
       a->has_work = true;
