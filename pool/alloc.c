@@ -237,6 +237,7 @@ static vmp_status free_missed(vmp_pool *pool, void *ptr, vmp_stream stream) {
   vmp_status status = free_locked(pool, ptr, index);
   if (status == VMP_OK) vmp_cache_make_room(pool, (uintptr_t)ptr, stream, index);
   vmp_guard_unlock(&pool->guard);
+  vmp_clock_mark_new(pool->clock);
   return status;
 }
 

@@ -182,6 +182,7 @@ static vmp_status take_ready(ladder *l, vmp_placed *out_placed) {
   vmp_request *request = &l->plan->request;
   request->wait = VMP_WAIT_NEVER;
   vmp_status status = try_place(l, VMP_EFFORT_MAPPED, false, out_placed);
+  if (status == VMP_ERROR_BUSY) vmp_clock_demand(l->pool->clock);
   if (status == VMP_ERROR_BUSY && poll_streams(l)) status = try_place(l, VMP_EFFORT_MAPPED, false, out_placed);
   if (status == VMP_ERROR_BUSY) {
     vmp_backing_prefer_parked(l->pool->backing, idle_share(l->pool) > l->pool->config.wait_limit);

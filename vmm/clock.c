@@ -120,6 +120,8 @@ static uint32_t emptiest_lane(const vmp_clock *clock) {
 // A lane's new member starts with "nothing outstanding", and is ordered behind nobody.
 static void join_lane(vmp_clock *clock, clock_entry *entry) {
   entry->lane = emptiest_lane(clock);
+  entry->next = clock->first_entry[entry->lane];
+  clock->first_entry[entry->lane] = (uint32_t)(entry - clock->entries) + 1;
   entry->completed = atomic_load(&clock->sequence);
   for (uint32_t other = 0; other < CLOCK_LANES; other++) atomic_store(&clock->ordered[entry->lane][other], 0);
   atomic_fetch_add(&clock->lanes[entry->lane].members, 1);
@@ -141,11 +143,13 @@ static vmp_stream_index register_stream(vmp_clock *clock, uintptr_t handle, uint
       entry->used = true;
       entry->handle = (vmp_cu_stream)handle;
       entry->thread = thread;
+      entry->id = clock_stream_id(clock, entry->handle);
       join_lane(clock, entry);
       atomic_store(&slot->handle, handle);
       atomic_store(&slot->thread, thread);
       atomic_store(&slot->entry, index + 1);
       lane = entry->lane;
+      if (index > 0) vmp_clock_demand(clock);  // a second stream
     }
   }
   (void)pthread_mutex_unlock(&clock->mutex);
@@ -166,8 +170,12 @@ vmp_fence vmp_clock_fence(vmp_clock *clock, vmp_stream_index stream) {
   uint64_t seen = atomic_load(last);
   while (seen < sequence && !atomic_compare_exchange_weak(last, &seen, sequence)) {
   }
-  return (vmp_fence){UINT64_C(1) << stream, sequence};
+  uint64_t bit = UINT64_C(1) << stream;
+  if ((atomic_load(&clock->unmarked) & bit) == 0) atomic_fetch_or(&clock->unmarked, bit);
+  return (vmp_fence){bit, sequence};
 }
+
+void vmp_clock_demand(vmp_clock *clock) { atomic_store(&clock->last_demand, atomic_load(&clock->sequence) + 1); }
 
 bool vmp_clock_known_complete(const vmp_clock *clock, vmp_fence fence) {
   for (uint64_t streams = fence.streams; streams != 0; streams &= streams - 1) {
@@ -192,9 +200,8 @@ vmp_fence vmp_clock_others(const vmp_clock *clock, vmp_fence fence, vmp_stream_i
 
 void clock_refresh_lane(vmp_clock *clock, uint32_t lane) {
   uint64_t completed = UINT64_MAX;
-  for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
-    const clock_entry *entry = &clock->entries[i];
-    if (entry->used && entry->lane == lane && entry->completed < completed) completed = entry->completed;
+  for (const clock_entry *entry = clock_first(clock, lane); entry != NULL; entry = clock_after(clock, entry)) {
+    if (entry->completed < completed) completed = entry->completed;
   }
   if (completed == UINT64_MAX) completed = atomic_load(&clock->sequence);  // no members: nothing is outstanding
   if (completed > atomic_load(&clock->lanes[lane].completed)) atomic_store(&clock->lanes[lane].completed, completed);
@@ -224,6 +231,7 @@ void vmp_clock_get_stats(const vmp_clock *clock, vmp_clock_stats *out) {
   out->stream_waits = atomic_load(&clock->stream_waits);
   out->unfinished_waits = atomic_load(&clock->unfinished_waits);
   out->host_waits = atomic_load(&clock->host_waits);
+  out->renamed_streams = atomic_load(&clock->renamed_streams);
   for (uint32_t lane = 0; lane < CLOCK_LANES; lane++) out->streams += atomic_load(&clock->lanes[lane].members);
 }
 
@@ -248,6 +256,24 @@ static void check_entry(const vmp_clock *clock, uint32_t index, uint64_t sequenc
   }
 }
 
+// check_chains: every entry is in the chain of its lane, once.
+static void check_chains(vmp_clock *clock, vmp_report *report) {
+  for (uint32_t lane = 0; lane < CLOCK_LANES; lane++) {
+    uint32_t length = 0;
+    const clock_entry *entry = clock_first(clock, lane);
+    for (; entry != NULL && length <= CLOCK_ENTRIES; entry = clock_after(clock, entry), length++) {
+      if (!entry->used || entry->lane != lane) {
+        vmp_report_fault(report, "clock: stream %u is in the chain of lane %u and not its own",
+                         (uint32_t)(entry - clock->entries), lane);
+      }
+    }
+    if (length != atomic_load(&clock->lanes[lane].members)) {
+      vmp_report_fault(report, "clock: the chain of lane %u holds %u streams of %u", lane, length,
+                       atomic_load(&clock->lanes[lane].members));
+    }
+  }
+}
+
 size_t vmp_clock_check(vmp_clock *clock, vmp_report *report) {
   size_t before = report->faults;
   (void)pthread_mutex_lock(&clock->mutex);
@@ -258,6 +284,7 @@ size_t vmp_clock_check(vmp_clock *clock, vmp_report *report) {
     check_entry(clock, i, sequence, report);
     if (clock->entries[i].lane < CLOCK_LANES) members[clock->entries[i].lane]++;
   }
+  check_chains(clock, report);
   for (uint32_t lane = 0; lane < CLOCK_LANES; lane++) {
     const clock_lane *at = &clock->lanes[lane];
     if (atomic_load(&at->members) != members[lane]) {

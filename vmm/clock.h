@@ -3,7 +3,8 @@
 // Owns: the pool-wide sequence number, the table of streams, lazily recorded events. Does not own memory.
 //
 //     free on stream s  -> fence {bit(s), ++sequence}       no driver call, no lock
-//     need to know      -> record an event on s (covers at least everything up to the fence), query it
+//     others want it    -> an event on s right behind the free (vmp_clock_mark_new), so that it covers no later work
+//     need to know      -> where there is none, record an event on s now; query it
 //     reuse on stream t -> t waits for that event (cuStreamWaitEvent), never the host
 //
 // Invariants
@@ -53,6 +54,15 @@ vmp_stream_index vmp_clock_stream(vmp_clock *clock, vmp_cu_stream stream);
 // vmp_clock_fence returns "everything submitted to this stream so far".
 vmp_fence vmp_clock_fence(vmp_clock *clock, vmp_stream_index stream);
 
+// vmp_clock_demand notes that a stream has looked for memory that others have freed. That a second stream comes, or that
+// a stream is ordered behind another, notes it too. Cheap.
+void vmp_clock_demand(vmp_clock *clock);
+// vmp_clock_mark_new records an event on every stream that a fence has named since its last event, for some thousand
+// fences after a demand; else, and where nothing is to be marked, it makes no driver call. Called after a free, it makes
+// a wait for what was freed cover no work that is submitted later. Optional: what could not be marked, or was freed while
+// nobody wanted it, is marked when it is needed.
+void vmp_clock_mark_new(vmp_clock *clock);
+
 // vmp_clock_known_complete: complete as far as the host has seen already. Cheap; false means "not known".
 bool vmp_clock_known_complete(const vmp_clock *clock, vmp_fence fence);
 // vmp_clock_others returns `fence` without what is known complete, without stream `self`, and without what
@@ -77,6 +87,7 @@ vmp_status vmp_clock_retire_stream(vmp_clock *clock, vmp_cu_stream stream);
 
 typedef struct vmp_clock_stats {
   uint64_t sequence, streams, events_recorded, events_pooled, stream_waits, unfinished_waits, host_waits;
+  uint64_t renamed_streams;  // handles that named another stream than before, without vmp_clock_retire_stream
 } vmp_clock_stats;
 void vmp_clock_get_stats(const vmp_clock *clock, vmp_clock_stats *out);
 // vmp_clock_walk_streams sees every stream that the clock knows, in no order: its index, the driver's handle, whose it

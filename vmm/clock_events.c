@@ -4,6 +4,10 @@
 //                                                          '- the oldest mark at or after 120 is the one to query
 //     none there: record one now. It covers everything submitted up to now, so it may cover more than it must.
 //
+// While streams want each other's memory an event is recorded right behind each free (vmp_clock_mark_new). When a
+// stream has CLOCK_MARKS of them outstanding, every second one of the older half goes: its fences then wait for the
+// next.
+//
 // The mutex is held around records and queries (they don't block), never around a synchronise.
 #include <errno.h>
 #include <string.h>
@@ -54,14 +58,23 @@ static const clock_mark *mark_at_or_after(const clock_entry *entry, uint64_t seq
   return NULL;
 }
 
+// thin_out takes every second mark off the older half. Waits that are queued on its event keep the earlier record; what
+// it stood for is covered by the mark behind it.
+static void thin_out(clock_entry *entry) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < entry->num_marks; i++) {
+    if (i < CLOCK_MARKS / 2 && i % 2 == 0) {
+      entry->free_events[entry->num_free++] = entry->marks[i].event;
+    } else {
+      entry->marks[kept++] = entry->marks[i];
+    }
+  }
+  entry->num_marks = kept;
+}
+
 static int take_event(vmp_clock *clock, clock_entry *entry, vmp_cu_event *out_event) {
   if (entry->num_free > 0) {
     *out_event = entry->free_events[--entry->num_free];
-    return 0;
-  }
-  if (entry->num_marks == CLOCK_MARKS) {
-    // Record the newest mark anew: waits that are queued on it keep the earlier record, later ones cover more.
-    *out_event = entry->marks[--entry->num_marks].event;
     return 0;
   }
   int code = vmp_drv_event_create(clock->driver, out_event, VMP_CU_EVENT_DISABLE_TIMING);
@@ -69,9 +82,28 @@ static int take_event(vmp_clock *clock, clock_entry *entry, vmp_cu_event *out_ev
   return code;
 }
 
+// query asks, oldest mark first, how far the stream has come.
+static vmp_status query(vmp_clock *clock, clock_entry *entry) {
+  while (entry->num_marks > 0) {
+    clock_mark mark = entry->marks[0];
+    int code = vmp_drv_event_query(clock->driver, mark.event);
+    if (code == VMP_CU_NOT_READY) return VMP_OK;
+    if (code != 0 && !context_is_gone(code)) {
+      return vmp_driver_fail(clock->driver, VMP_CALL_event_query, code, "the state of queued work is unknown");
+    }
+    reached(entry, mark.sequence);
+  }
+  return VMP_OK;
+}
+
 // record puts a mark behind everything submitted to the stream so far. The entry's context must be entered.
 static vmp_status record(vmp_clock *clock, clock_entry *entry) {
   vmp_cu_event event;
+  if (entry->num_marks == CLOCK_MARKS) {
+    vmp_status status = query(clock, entry);
+    if (status != VMP_OK) return status;
+    if (entry->num_marks == CLOCK_MARKS) thin_out(entry);
+  }
   int code = take_event(clock, entry, &event);
   if (code != 0)
     return vmp_driver_fail(clock->driver, VMP_CALL_event_create, code, "an event is needed to order streams");
@@ -90,20 +122,6 @@ static vmp_status record(vmp_clock *clock, clock_entry *entry) {
   return VMP_OK;
 }
 
-// query asks, oldest mark first, how far the stream has come.
-static vmp_status query(vmp_clock *clock, clock_entry *entry) {
-  while (entry->num_marks > 0) {
-    clock_mark mark = entry->marks[0];
-    int code = vmp_drv_event_query(clock->driver, mark.event);
-    if (code == VMP_CU_NOT_READY) return VMP_OK;
-    if (code != 0 && !context_is_gone(code)) {
-      return vmp_driver_fail(clock->driver, VMP_CALL_event_query, code, "the state of queued work is unknown");
-    }
-    reached(entry, mark.sequence);
-  }
-  return VMP_OK;
-}
-
 void clock_drop_entry(vmp_clock *clock, clock_entry *entry) {
   vmp_context_saved saved;
   clock_unpublish(clock, entry);
@@ -113,9 +131,40 @@ void clock_drop_entry(vmp_clock *clock, clock_entry *entry) {
     for (uint32_t i = 0; i < entry->num_free; i++) (void)vmp_drv_event_destroy(clock->driver, entry->free_events[i]);
     (void)vmp_context_leave(clock->driver, &saved);
   }
-  uint32_t lane = entry->lane;
+  uint32_t lane = entry->lane, number = (uint32_t)(entry - clock->entries) + 1;
+  uint32_t *link = &clock->first_entry[lane];
+  while (*link != number) link = &clock->entries[*link - 1].next;
+  *link = entry->next;
   memset(entry, 0, sizeof *entry);
   atomic_fetch_sub(&clock->lanes[lane].members, 1);
+}
+
+// id_of asks which stream a handle names now; some context must be current. 0: the driver doesn't tell.
+static uint64_t id_of(vmp_clock *clock, vmp_cu_stream handle) {
+  unsigned long long id = 0;
+  return vmp_drv_stream_get_id(clock->driver, handle, &id) == 0 ? id : 0;
+}
+
+uint64_t clock_stream_id(vmp_clock *clock, vmp_cu_stream handle) {
+  vmp_context_saved saved;
+  if ((uintptr_t)handle <= 2 || vmp_context_enter(clock->driver, clock->context, &saved) != VMP_OK) return 0;
+  uint64_t id = id_of(clock, handle);
+  (void)vmp_context_leave(clock->driver, &saved);
+  return id;
+}
+
+// may_record: the handle still names the stream, and this thread can record on it. A handle that names another stream
+// by now is only noted: what the old stream still runs has no event, and the context as a whole must be waited for.
+// Some context must be current.
+static bool may_record(vmp_clock *clock, clock_entry *entry) {
+  if (entry->retired || entry->renamed || !clock_entry_is_mine(entry)) return false;
+  uint64_t id = entry->id == 0 ? 0 : id_of(clock, entry->handle);
+  if (id == 0 || id == entry->id) return true;
+  entry->renamed = true;
+  entry->id = id;
+  atomic_store(&clock->renaming, true);
+  atomic_fetch_add(&clock->renamed_streams, 1);
+  return false;
 }
 
 // settle looks how far one stream is, recording a mark when `need` has none. Under the mutex. A stream that this
@@ -125,7 +174,7 @@ static vmp_status settle(vmp_clock *clock, clock_entry *entry, uint64_t need) {
   resolve_context(clock, entry);
   vmp_status status = vmp_context_enter(clock->driver, entry->context, &saved);
   if (status != VMP_OK) return status;
-  if (mark_at_or_after(entry, need) == NULL && !entry->retired && clock_entry_is_mine(entry)) {
+  if (mark_at_or_after(entry, need) == NULL && may_record(clock, entry)) {
     // An idle stream needs no mark: everything submitted to it before the question has finished.
     uint64_t sequence = atomic_load(&clock->sequence);
     int code = vmp_drv_stream_query(clock->driver, entry->handle);
@@ -141,7 +190,7 @@ static vmp_status settle(vmp_clock *clock, clock_entry *entry, uint64_t need) {
 }
 
 static void drop_finished_retired(vmp_clock *clock, clock_entry *entry) {
-  if (entry->retired && entry->num_marks == 0 && entry->pins == 0) clock_drop_entry(clock, entry);
+  if (entry->retired && entry->num_marks == 0 && entry->pins == 0 && !entry->renamed) clock_drop_entry(clock, entry);
 }
 
 // poll_lane brings what is known about one lane up to date. Under the mutex.
@@ -149,15 +198,61 @@ static vmp_status poll_lane(vmp_clock *clock, uint32_t lane, uint64_t sequence) 
   if (lane == CLOCK_OVERFLOW_LANE) return VMP_OK;
   uint64_t need = clock_need(clock, lane, sequence);
   vmp_status first = VMP_OK;
-  for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
-    clock_entry *entry = &clock->entries[i];
-    if (!entry->used || entry->lane != lane || entry->completed >= need) continue;
+  for (clock_entry *entry = clock_first(clock, lane), *after; entry != NULL; entry = after) {
+    after = clock_after(clock, entry);
+    if (entry->completed >= need) continue;
     vmp_status status = settle(clock, entry, need);
     if (first == VMP_OK) first = status;
     drop_finished_retired(clock, entry);
   }
   clock_refresh_lane(clock, lane);
   return first;
+}
+
+// first_renamed finds a stream whose handle names another one, and the context that must be waited for.
+static clock_entry *first_renamed(vmp_clock *clock) {
+  for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
+    if (clock->entries[i].used && clock->entries[i].renamed) return &clock->entries[i];
+  }
+  return NULL;
+}
+
+// settle_renamed waits, once for each handle that names another stream by now, for all work of the old one: its context
+// is synchronised. From then on the handle is the new stream's.
+static vmp_status settle_renamed(vmp_clock *clock) {
+  if (!atomic_exchange(&clock->renaming, false)) return VMP_OK;
+  for (;;) {
+    (void)pthread_mutex_lock(&clock->mutex);
+    const clock_entry *renamed = first_renamed(clock);
+    vmp_cu_context context = renamed == NULL || renamed->context == NULL ? clock->context : renamed->context;
+    (void)pthread_mutex_unlock(&clock->mutex);
+    if (renamed == NULL) return VMP_OK;
+    uint64_t sequence = atomic_load(&clock->sequence);
+    vmp_context_saved saved;
+    vmp_status status = vmp_context_enter(clock->driver, context, &saved);
+    int code = status == VMP_OK ? vmp_drv_ctx_synchronize(clock->driver) : 0;
+    if (status == VMP_OK) (void)vmp_context_leave(clock->driver, &saved);
+    atomic_fetch_add(&clock->host_waits, 1);
+    if (status == VMP_OK && code != 0 && !context_is_gone(code)) {
+      status = vmp_driver_fail(clock->driver, VMP_CALL_ctx_synchronize, code,
+                               "a stream was destroyed without vmp_stream_retired, and its work can't be waited for");
+    }
+    if (status != VMP_OK) {
+      atomic_store(&clock->renaming, true);
+      return status;
+    }
+    (void)pthread_mutex_lock(&clock->mutex);
+    for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
+      clock_entry *entry = &clock->entries[i];
+      if (!entry->used || !entry->renamed) continue;
+      if (entry->context != NULL && entry->context != context) continue;
+      entry->renamed = false;
+      entry->context = NULL;
+      reached(entry, sequence);
+      clock_refresh_lane(clock, entry->lane);
+    }
+    (void)pthread_mutex_unlock(&clock->mutex);
+  }
 }
 
 vmp_status vmp_clock_poll(vmp_clock *clock, vmp_fence fence) {
@@ -170,7 +265,8 @@ vmp_status vmp_clock_poll(vmp_clock *clock, vmp_fence fence) {
     if (first == VMP_OK) first = status;
   }
   (void)pthread_mutex_unlock(&clock->mutex);
-  return first;
+  vmp_status status = settle_renamed(clock);
+  return first == VMP_OK ? status : first;
 }
 
 // synchronize_context waits for everything in the device's context: for streams that have no handle of their own.
@@ -211,7 +307,7 @@ static vmp_status order_behind_entry(vmp_clock *clock, vmp_cu_stream stream, clo
   if (entry->completed >= need) return VMP_OK;
   const clock_mark *mark = mark_at_or_after(entry, need);
   if (mark == NULL) {
-    *out_host = true;
+    if (!entry->renamed) *out_host = true;  // else the context is synchronised for it anyway
     return VMP_OK;
   }
   int code = vmp_drv_stream_wait_event(clock->driver, stream, mark->event, 0);
@@ -238,9 +334,9 @@ static vmp_status order_behind_lane(vmp_clock *clock, vmp_cu_stream stream, vmp_
   }
   uint64_t need = clock_need(clock, lane, sequence);
   uint64_t ordered = UINT64_MAX;
-  for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
-    clock_entry *entry = &clock->entries[i];
-    if (!entry->used || entry->lane != lane || is_same_stream(entry, stream)) continue;
+  for (clock_entry *entry = clock_first(clock, lane), *after; entry != NULL; entry = after) {
+    after = clock_after(clock, entry);
+    if (is_same_stream(entry, stream)) continue;
     uint64_t upto = need;
     if (entry->completed < need) {
       vmp_status status = order_behind_entry(clock, stream, entry, need, &upto, out_host);
@@ -262,6 +358,7 @@ vmp_status vmp_clock_order(vmp_clock *clock, vmp_cu_stream stream, vmp_fence fen
   vmp_stream_index self = vmp_clock_stream(clock, stream);
   vmp_fence left = vmp_clock_others(clock, fence, self);
   if (vmp_fence_is_none(left)) return VMP_OK;
+  vmp_clock_demand(clock);
   bool host = false;
   (void)pthread_mutex_lock(&clock->mutex);
   // A stream wait needs a current context; the waiting stream's own is as good as any other.
@@ -273,8 +370,41 @@ vmp_status vmp_clock_order(vmp_clock *clock, vmp_cu_stream stream, vmp_fence fen
     (void)vmp_context_leave(clock->driver, &saved);
   }
   (void)pthread_mutex_unlock(&clock->mutex);
+  if (status == VMP_OK) status = settle_renamed(clock);
   if (status == VMP_OK && host) status = synchronize_context(clock);
   return status;
+}
+
+// ---- marks behind frees ----
+
+// enter_to_record: a record alone is allowed while others capture; making an event or asking one may not be.
+static vmp_status enter_to_record(vmp_clock *clock, const clock_entry *entry, vmp_context_saved *out_saved) {
+  if (entry->num_free > 0) return vmp_context_enter_only(clock->driver, entry->context, out_saved);
+  return vmp_context_enter(clock->driver, entry->context, out_saved);
+}
+
+// mark_lane records an event on every stream of a lane that lacks one for its last fence. Under the mutex.
+static void mark_lane(vmp_clock *clock, uint32_t lane) {
+  uint64_t need = clock_need(clock, lane, UINT64_MAX);
+  for (clock_entry *entry = clock_first(clock, lane); entry != NULL; entry = clock_after(clock, entry)) {
+    vmp_context_saved saved;
+    if (entry->completed >= need || mark_at_or_after(entry, need) != NULL) continue;
+    resolve_context(clock, entry);
+    if (enter_to_record(clock, entry, &saved) != VMP_OK) continue;
+    if (may_record(clock, entry)) (void)record(clock, entry);
+    (void)vmp_context_leave(clock->driver, &saved);
+  }
+}
+
+void vmp_clock_mark_new(vmp_clock *clock) {
+  uint64_t demand = atomic_load_explicit(&clock->last_demand, memory_order_relaxed);
+  if (demand == 0 || atomic_load(&clock->sequence) >= demand + CLOCK_ACTIVE) return;
+  uint64_t lanes = atomic_exchange(&clock->unmarked, 0) & ~(UINT64_C(1) << CLOCK_OVERFLOW_LANE);
+  if (lanes == 0) return;
+  (void)pthread_mutex_lock(&clock->mutex);
+  for (; lanes != 0; lanes &= lanes - 1) mark_lane(clock, (uint32_t)__builtin_ctzll(lanes));
+  (void)pthread_mutex_unlock(&clock->mutex);
+  (void)settle_renamed(clock);
 }
 
 // pick_outstanding finds a mark that the fence still waits for, and pins its stream. *out_unmarked: some of its work
@@ -285,9 +415,8 @@ static clock_entry *pick_outstanding(vmp_clock *clock, vmp_fence fence, vmp_cu_e
     if (clock_lane_complete(clock, lane, fence.sequence)) continue;
     if (lane == CLOCK_OVERFLOW_LANE) *out_unmarked = true;
     uint64_t need = clock_need(clock, lane, fence.sequence);
-    for (uint32_t i = 0; i < CLOCK_ENTRIES; i++) {
-      clock_entry *entry = &clock->entries[i];
-      if (!entry->used || entry->lane != lane || entry->completed >= need) continue;
+    for (clock_entry *entry = clock_first(clock, lane); entry != NULL; entry = clock_after(clock, entry)) {
+      if (entry->completed >= need) continue;
       const clock_mark *mark = mark_at_or_after(entry, need);
       if (mark == NULL) {
         *out_unmarked = true;
@@ -410,7 +539,14 @@ vmp_status vmp_clock_retire_stream(vmp_clock *clock, vmp_cu_stream stream) {
   }
   uint64_t need = clock_need(clock, entry->lane, UINT64_MAX);
   vmp_status status = entry->completed >= need ? VMP_OK : settle(clock, entry, need);
-  if (status == VMP_OK) {
+  if (status == VMP_OK && entry->renamed) {
+    (void)pthread_mutex_unlock(&clock->mutex);
+    status = settle_renamed(clock);
+    if (status != VMP_OK) return status;
+    (void)pthread_mutex_lock(&clock->mutex);
+    entry = entry_of(clock, stream);
+  }
+  if (status == VMP_OK && entry != NULL) {
     clock_unpublish(clock, entry);
     entry->retired = true;
     uint32_t lane = entry->lane;

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "vmm/clock.h"
 
@@ -17,7 +18,8 @@
 #define CLOCK_OVERFLOW_LANE 63u
 #define CLOCK_ENTRIES 192u      // streams that are told apart
 #define CLOCK_TABLE_SLOTS 512u  // hash slots, at most 3/8 full
-#define CLOCK_MARKS 8u          // outstanding events of one stream
+#define CLOCK_MARKS 64u         // outstanding events of one stream
+#define CLOCK_ACTIVE 4096u      // for so many fences after the last demand frees are marked
 
 // A mark: an event that was recorded when the pool's sequence number was `sequence`.
 typedef struct clock_mark {
@@ -30,11 +32,14 @@ typedef struct clock_entry {
   uint64_t thread;         // of handle 2, the per-thread default stream; else 0
   vmp_cu_context context;  // of the stream; NULL until an event is needed
   uint64_t completed;      // work up to this sequence is known to have finished
+  uint64_t id;             // of the stream, never given twice; 0: the driver doesn't tell
   uint32_t lane;
+  uint32_t next;       // entry of the same lane, index + 1; 0: the last
   uint32_t num_marks;  // marks[0..num_marks): oldest first
   uint32_t num_free;   // free_events[0..num_free): made for this stream's context, not recorded
   uint32_t pins;       // host waits that use one of its events without the mutex
   bool used, retired;
+  bool renamed;  // the handle names another stream by now: what the old one still runs has no event
   clock_mark marks[CLOCK_MARKS];
   vmp_cu_event free_events[CLOCK_MARKS];
 } clock_entry;
@@ -59,12 +64,16 @@ struct vmp_clock {
   vmp_cu_context context;  // the device's primary context, retained
   _Atomic uint64_t sequence;
   clock_lane lanes[CLOCK_LANES];
+  _Atomic uint64_t unmarked;  // lanes that a fence has named since their last mark
+  _Atomic bool renaming;  // some entry is renamed: synchronise the context
+  _Atomic uint64_t last_demand;  // the sequence when a second stream came or memory of others was looked for; 0: never
   _Atomic uint64_t (*ordered)[CLOCK_LANES];  // [self][other]: self runs behind other's work up to this
   pthread_mutex_t mutex;                     // guards everything below, and may be held around driver calls
   clock_slot slots[CLOCK_TABLE_SLOTS];
   uint32_t slots_used;  // including gone ones
   clock_entry entries[CLOCK_ENTRIES];
-  _Atomic uint64_t events_recorded, events_made, stream_waits, unfinished_waits, host_waits;
+  uint32_t first_entry[CLOCK_LANES];  // index + 1
+  _Atomic uint64_t events_recorded, events_made, stream_waits, unfinished_waits, host_waits, renamed_streams;
 };
 
 // How far a lane must be complete for a fence.
@@ -76,6 +85,20 @@ static inline bool clock_lane_complete(const vmp_clock *clock, uint32_t lane, ui
   uint64_t need = clock_need(clock, lane, sequence);
   return atomic_load(&clock->lanes[lane].completed) >= need;
 }
+
+// clock_first and clock_after walk the entries of a lane; NULL at its end. Under the mutex.
+static inline clock_entry *clock_entry_at(vmp_clock *clock, uint32_t number) {
+  return number == 0 ? NULL : &clock->entries[number - 1];
+}
+static inline clock_entry *clock_first(vmp_clock *clock, uint32_t lane) {
+  return clock_entry_at(clock, clock->first_entry[lane]);
+}
+static inline clock_entry *clock_after(vmp_clock *clock, const clock_entry *entry) {
+  return clock_entry_at(clock, entry->next);
+}
+
+// clock_stream_id asks the driver which stream a handle names now; 0 where it can't tell, or for a default stream.
+uint64_t clock_stream_id(vmp_clock *clock, vmp_cu_stream handle);
 
 // clock_this_thread: a number that no other living thread has; 0 is none.
 uint64_t clock_this_thread(void);

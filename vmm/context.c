@@ -36,24 +36,35 @@ static void restore_capture_mode(vmp_driver *driver, const vmp_context_saved *sa
   (void)vmp_drv_thread_exchange_capture_mode(driver, &mode);  // it took a mode from us before; nothing to tell
 }
 
-vmp_status vmp_context_enter(vmp_driver *driver, vmp_cu_context context, vmp_context_saved *out_saved) {
+vmp_status vmp_context_enter_only(vmp_driver *driver, vmp_cu_context context, vmp_context_saved *out_saved) {
   vmp_context_saved saved = {0};
-  relax_capture_mode(driver, &saved);
-  if (context != NULL) {
-    vmp_cu_context current = NULL;
-    vmp_call call = VMP_CALL_ctx_get_current;
-    int code = vmp_drv_ctx_get_current(driver, &current);
-    if (code == VMP_CU_SUCCESS && current != context) {
-      call = VMP_CALL_ctx_push_current;
-      code = vmp_drv_ctx_push_current(driver, context);
-      saved.pushed = context;
-    }
-    if (code != VMP_CU_SUCCESS) {
-      restore_capture_mode(driver, &saved);
-      return vmp_driver_fail(driver, call, code, "the pool's context was to become current on this thread");
-    }
+  vmp_cu_context current = NULL;
+  vmp_call call = VMP_CALL_ctx_get_current;
+  int code = vmp_drv_ctx_get_current(driver, &current);
+  if (code == VMP_CU_SUCCESS && current != context) {
+    call = VMP_CALL_ctx_push_current;
+    code = vmp_drv_ctx_push_current(driver, context);
+    saved.pushed = context;
+  }
+  if (code != VMP_CU_SUCCESS) {
+    return vmp_driver_fail(driver, call, code, "the pool's context was to become current on this thread");
   }
   *out_saved = saved;
+  return VMP_OK;
+}
+
+vmp_status vmp_context_enter(vmp_driver *driver, vmp_cu_context context, vmp_context_saved *out_saved) {
+  vmp_context_saved mode = {0}, saved = {0};
+  relax_capture_mode(driver, &mode);
+  if (context != NULL) {
+    vmp_status status = vmp_context_enter_only(driver, context, &saved);
+    if (status != VMP_OK) {
+      restore_capture_mode(driver, &mode);
+      return status;
+    }
+  }
+  mode.pushed = saved.pushed;
+  *out_saved = mode;
   return VMP_OK;
 }
 

@@ -42,6 +42,10 @@ typedef struct vmp_context_saved {
 // VMP_ERROR_FORKED, _STICKY, _DEINITIALIZED, _DRIVER.
 vmp_status vmp_context_enter(vmp_driver *driver, vmp_cu_context context, vmp_context_saved *out_saved);
 
+// vmp_context_enter_only makes `context`, not NULL, current and leaves the capture mode as it is: for calls that no
+// capture of another stream forbids (event records). The same failures.
+vmp_status vmp_context_enter_only(vmp_driver *driver, vmp_cu_context context, vmp_context_saved *out_saved);
+
 // vmp_context_leave puts back what enter changed, each part even if another fails. VMP_ERROR_DRIVER where the
 // thread's stack could not be put back, among other things because code between the two left a context of its own
 // on it (that one is left as it was). A driver that is shutting down (code 4) is VMP_OK: no context is current.

@@ -124,6 +124,7 @@ typedef struct vmp_host_counters {
   uint64_t bad_touches;
   uint64_t unmaps_under_work;  // rule 35
   uint64_t unordered;          // with check_order: accesses that are not ordered behind one that they conflict with
+  uint64_t overlong_waits;     // with check_order: stream waits that cover accesses later than any that they are for
   uint64_t operations_queued, operations_done;
   uint64_t stream_waits;             // cuStreamWaitEvent calls
   uint64_t unfinished_stream_waits;  // of these, on an event that was not complete

@@ -13,6 +13,7 @@
 //     host_queue.c    operations: queueing, readiness, execution
 //     host_work.c     operations against mappings: in flight, checked, bad     host_copy.c  copies and fills
 //     host_order.c    whether accesses of several streams are ordered
+//     host_cover.c    whether waits cover more than they are for
 //     host_stream.c   streams   host_event.c  events   host_capture.c  stream capture
 //     host_cost.c     the virtual clock                     host_report.c violations, census, leaks, check
 //
@@ -185,6 +186,8 @@ typedef struct vmp_host_event {
   uint64_t time_ns;     // virtual time at which it ran
   uint64_t capture_id;  // not 0: in a capture; `sequence` is then the stream's captured_ops
   uint64_t *order;      // what the record comes behind (host_order.c), or NULL
+  uint32_t order_slot;  // of the stream
+  uint64_t order_accesses;  // of the stream, queued before the record
 } vmp_host_event;
 
 // ---- devices, contexts, threads ----
@@ -289,6 +292,8 @@ struct vmp_host {
   vmp_host_stream *order_owners[VMP_HOST_ORDER_SLOTS];
   uint64_t order_uids[VMP_HOST_ORDER_SLOTS];
   uint64_t order_host[VMP_HOST_ORDER_SLOTS];  // what the host knows to have finished
+  uint64_t order_accesses[VMP_HOST_ORDER_SLOTS];  // queued by the slot's stream
+  struct vmp_host_covers *order_covers[VMP_HOST_ORDER_SLOTS];
   uint64_t *graphs;
   size_t num_graphs, cap_graphs;
 
@@ -502,6 +507,20 @@ void vmp_host_order_seen_stream(vmp_host *host, vmp_host_stream *stream);
 void vmp_host_order_seen_device(vmp_host *host, int device);
 void vmp_host_order_forget(vmp_host_handle *handle);
 void vmp_host_order_close(vmp_host *host);
+
+// ---- host_cover.c ---- (streams by their slots in host_order.c)
+typedef struct vmp_host_covers vmp_host_covers;
+// vmp_host_cover_add: a wait has brought `waiter` behind the source's operations up to `after`; it came behind those up
+// to `before` already.
+void vmp_host_cover_add(vmp_host *host, uint32_t waiter, uint32_t source, uint64_t before, uint64_t after,
+                        uint64_t accesses);
+// vmp_host_cover_meet: `waiter` touches bytes that the source touched last with this operation, its access number so
+// many.
+void vmp_host_cover_meet(vmp_host *host, uint32_t waiter, uint32_t source, uint64_t sequence, uint64_t access);
+void vmp_host_cover_forget(vmp_host *host, uint32_t slot);
+// vmp_host_cover_open: covers that are too long and still kept; those that are not are in the counter.
+uint64_t vmp_host_cover_open(const vmp_host *host);
+void vmp_host_cover_close(vmp_host *host);
 
 // ---- host_copy.c ----
 // vmp_host_perform moves the bytes of a copy or fill whose ranges have been checked.

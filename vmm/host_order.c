@@ -28,6 +28,7 @@
 // One stream's access: `sequence` 0 is none.
 typedef struct mark {
   uint64_t sequence;
+  uint64_t access;  // the stream's access number so many
   uint32_t slot;
 } mark;
 
@@ -64,6 +65,8 @@ static uint32_t slot_of(vmp_host *host, vmp_host_stream *stream) {
     if (host->order_clocks[i] == NULL) host->order_clocks[i] = calloc(VMP_HOST_ORDER_SLOTS, sizeof(uint64_t));
     if (host->order_clocks[i] == NULL) break;
     memset(host->order_clocks[i], 0, VMP_HOST_ORDER_SLOTS * sizeof(uint64_t));
+    host->order_accesses[i] = 0;
+    vmp_host_cover_forget(host, i);
     host->order_owners[i] = stream;
     host->order_uids[i] = stream->uid;
     stream->order_slot = i + 1;
@@ -104,6 +107,8 @@ void vmp_host_order_record(vmp_host *host, vmp_host_stream *stream, vmp_host_eve
   uint64_t *clock = begin_operation(host, stream, slot);
   clock[slot] = host->counters.operations_queued + 1;  // the record itself
   memcpy(event->order, clock, VMP_HOST_ORDER_SLOTS * sizeof(uint64_t));
+  event->order_slot = slot;
+  event->order_accesses = host->order_accesses[slot];
 }
 
 void vmp_host_order_wait(vmp_host *host, vmp_host_stream *stream, const vmp_host_event *event) {
@@ -112,7 +117,9 @@ void vmp_host_order_wait(vmp_host *host, vmp_host_stream *stream, const vmp_host
   if (slot == NO_SLOT) return;
   uint64_t *clock = begin_operation(host, stream, slot);
   if (event->order != NULL) {
+    uint64_t before = clock[event->order_slot];
     join(clock, event->order);
+    vmp_host_cover_add(host, slot, event->order_slot, before, clock[event->order_slot], event->order_accesses);
   } else {
     join_all(host, clock);
   }
@@ -265,12 +272,25 @@ static void look_for_conflict(vmp_host *host, const vmp_host_stream *stream, con
   }
 }
 
+// note_covers tells what the access of a stream is ordered behind, and so what it has waited for.
+static void note_covers(vmp_host *host, const vmp_host_handle *handle, uint64_t begin, uint64_t end, uint32_t slot,
+                        bool write) {
+  for (uint32_t i = first_span(handle, begin); i < handle->num_spans && handle->spans[i].begin < end; i++) {
+    const vmp_host_span *span = &handle->spans[i];
+    vmp_host_cover_meet(host, slot, span->write.slot, span->write.sequence, span->write.access);
+    for (unsigned j = 0; write && j < 2; j++) {
+      vmp_host_cover_meet(host, slot, span->reads[j].slot, span->reads[j].sequence, span->reads[j].access);
+    }
+  }
+}
+
 void vmp_host_order_access(vmp_host *host, vmp_host_stream *stream, const vmp_host_op *op) {
   if (host->options.check_order == 0) return;
   uint32_t slot = slot_of(host, stream);
   if (slot == NO_SLOT) return;
   uint64_t *clock = begin_operation(host, stream, slot);
   clock[slot] = op->sequence;
+  host->order_accesses[slot]++;
   vmp_host_access accesses[2];
   unsigned count = vmp_host_accesses(op, accesses);
   for (unsigned i = 0; i < count; i++) {
@@ -283,11 +303,12 @@ void vmp_host_order_access(vmp_host *host, vmp_host_stream *stream, const vmp_ho
       uint64_t first = address - mapping->base;
       uint64_t last = (mapping_end < end ? mapping_end : end) - mapping->base;
       look_for_conflict(host, stream, handle, first, last, clock, slot, accesses[i].write, address);
+      note_covers(host, handle, first, last, slot, accesses[i].write);
       address = mapping_end;
       if (!make_room(handle, 3)) continue;
       cut_at(handle, first);
       cut_at(handle, last);
-      mark own = {op->sequence, slot};
+      mark own = {op->sequence, host->order_accesses[slot], slot};
       if (accesses[i].write) {
         note_write(handle, first, last, own);
       } else {
@@ -312,6 +333,7 @@ void vmp_host_order_forget(vmp_host_handle *handle) {
 }
 
 void vmp_host_order_close(vmp_host *host) {
+  vmp_host_cover_close(host);
   for (uint32_t i = 0; i < VMP_HOST_ORDER_SLOTS; i++) free(host->order_clocks[i]);
   for (uint32_t i = 0; i < host->num_handle_records; i++) vmp_host_order_forget(&host->handles[i]);
   for (uint32_t i = 0; i < host->num_event_records; i++) free(host->events[i].order);

@@ -97,6 +97,7 @@ void vmp_host_get_counters(vmp_driver *driver, vmp_host_counters *out) {
   pthread_mutex_lock(&host->lock);
   *out = host->counters;
   out->modelled_us = (double)host->clock_ns / 1000.0;
+  out->overlong_waits += vmp_host_cover_open(host);
   pthread_mutex_unlock(&host->lock);
 }
 

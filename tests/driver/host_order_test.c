@@ -341,3 +341,65 @@ VTEST(HostOrder, IsReachability) {
   }
   VEXPECT_UINT_GT(conflicts_told, runs);  // the graphs are not all in order
 }
+
+// ---- waits that cover more than they are for ----
+
+static uint64_t overlong(const ordered *f) {
+  vmp_host_counters counters;
+  vmp_host_get_counters(f->rig.driver, &counters);
+  return counters.overlong_waits;
+}
+
+static void wait_for(ordered *f, vmp_cu_stream stream) {
+  VEXPECT_CUDA(vmp_drv_stream_wait_event(f->rig.driver, stream, f->event, 0));
+}
+
+VTEST_F(HostCover, AnEventBehindTheLastUseIsExact, ordered) {
+  touch(f, f->a, G, G, true);
+  touch(f, f->a, 0, G, true);
+  VEXPECT_CUDA(vmp_drv_event_record(f->rig.driver, f->event, f->a));
+  touch(f, f->a, 2 * G, G, true);  // later work, behind the event
+  wait_for(f, f->b);
+  touch(f, f->b, 0, G, true);
+  VEXPECT_UINT_EQ(overlong(f), 0);
+  touch(f, f->b, G, G, true);  // an older use: the wait wasn't for this one alone
+  VEXPECT_UINT_EQ(overlong(f), 0);
+  VEXPECT_UINT_EQ(told(f), 0);
+}
+
+VTEST_F(HostCover, AnEventBehindLaterWorkIsTooLong, ordered) {
+  touch(f, f->a, 0, G, true);
+  touch(f, f->a, G, G, false);
+  VEXPECT_CUDA(vmp_drv_event_record(f->rig.driver, f->event, f->a));
+  wait_for(f, f->b);
+  VEXPECT_UINT_EQ(overlong(f), 0);  // nothing shows yet what the wait is for
+  touch(f, f->b, 0, G, true);
+  VEXPECT_UINT_EQ(overlong(f), 1);
+  touch(f, f->b, G, G, true);  // it was for this, too
+  VEXPECT_UINT_EQ(overlong(f), 0);
+}
+
+VTEST_F(HostCover, CountsEachWaitOnce, ordered) {
+  for (uint64_t i = 1; i <= 40; i++) {
+    touch(f, f->a, 0, G, true);
+    touch(f, f->a, G, G, true);
+    VEXPECT_CUDA(vmp_drv_event_record(f->rig.driver, f->event, f->a));
+    wait_for(f, f->b);
+    touch(f, f->b, 0, 4096, true);
+    touch(f, f->b, 0, 512, true);
+    VEXPECT_UINT_EQ(overlong(f), i);
+    VEXPECT_CUDA(vmp_drv_event_record(f->rig.driver, f->event, f->b));
+    wait_for(f, f->a);
+  }
+}
+
+// What the host knows to have finished needs no wait, and is no reason for one.
+VTEST_F(HostCover, FinishedWorkIsNoNeed, ordered) {
+  touch(f, f->a, 0, G, true);
+  VEXPECT_CUDA(vmp_drv_stream_synchronize(f->rig.driver, f->a));
+  touch(f, f->a, G, G, true);
+  VEXPECT_CUDA(vmp_drv_event_record(f->rig.driver, f->event, f->a));
+  wait_for(f, f->b);
+  touch(f, f->b, 0, G, true);
+  VEXPECT_UINT_EQ(overlong(f), 0);
+}

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "tests/pool/pool_rig.h"
+#include "tests/support/vtest_rng.h"
 
 #define BLOCK (64 * MIB)
 
@@ -164,4 +165,103 @@ VTEST_F(StreamOrder, NeighboursAreMergedWhenNeeded, pool_rig) {
   void *all = rig_alloc(f, 64 * MIB, f->streams[3]);
   VEXPECT_UINT_EQ(rig_stats(f).stream_waits, 1);
   rig_free(f, all, f->streams[3]);
+}
+
+// ---- a wait covers no later work than it must ----
+
+typedef struct work_mode {
+  const char *name;
+  vmp_host_work work;
+  uint64_t value;
+  size_t steps;
+} work_mode;
+
+// Late work never completes, and a stream keeps 64 events apart.
+static const work_mode modes[] = {{"late", VMP_HOST_WORK_LATE, 0, 120},
+                                  {"early", VMP_HOST_WORK_EARLY, 0, 4000},
+                                  {"seeded", VMP_HOST_WORK_SEED, 11, 4000},
+                                  {"lag", VMP_HOST_WORK_LAG, 60, 4000}};
+static const char *mode_name(const work_mode *m) { return m->name; }
+
+enum { SLOTS = 48, SLOT_BYTES = 3 * MIB };
+
+// Blocks between others that stay, so that no two free ones are neighbours; nothing else can be had.
+static void fill_with_slots(pool_rig *f, void **slots, void **walls) {
+  for (size_t i = 0; i < SLOTS; i++) {
+    slots[i] = rig_alloc(f, SLOT_BYTES, f->streams[0]);
+    walls[i] = rig_alloc(f, MIB, f->streams[0]);
+  }
+}
+
+VTEST_FP(StreamOrder, NoWaitCoversLaterWork, pool_rig, work_mode, modes, mode_name) {
+  vtest_rng rng = vtest_rng_make(vtest_seed(20261130));
+  rig_open(f, 8 * GIB, "hard_limit:192MiB,no_map_ahead:1,chunk_max:2MiB");
+  VASSERT_NO_FAILURE();
+  void *slots[SLOTS], *walls[SLOTS];
+  size_t owner[SLOTS] = {0};
+  fill_with_slots(f, slots, walls);
+  vmp_host_set_work(f->driver, p->work, p->value);
+  vmp_host_check_order(f->driver, true);
+  for (size_t i = 0; i < SLOTS; i++) rig_touch(f, slots[i], SLOT_BYTES, f->streams[0]);
+  for (size_t step = 0; step < p->steps && !vtest_has_failure(); step++) {
+    size_t at = (size_t)vtest_rng_below(&rng, SLOTS), stream = (size_t)vtest_rng_below(&rng, RIG_STREAMS);
+    if (slots[at] == NULL) {
+      slots[at] = rig_alloc(f, SLOT_BYTES, f->streams[stream]);
+      owner[at] = stream;
+    }
+    rig_touch(f, slots[at], SLOT_BYTES, f->streams[owner[at]]);
+    if (vtest_rng_below(&rng, 4) == 0) continue;
+    rig_free(f, slots[at], f->streams[owner[at]]);
+    slots[at] = NULL;
+  }
+  vmp_host_counters counters = rig_counters(f);
+  VEXPECT_UINT_EQ(counters.overlong_waits, 0);
+  VEXPECT_UINT_EQ(counters.unordered, 0);
+  if (p->work != VMP_HOST_WORK_EARLY) VEXPECT_UINT_GT(counters.unfinished_stream_waits, 0);
+  VEXPECT_UINT_EQ(rig_stats(f).host_waits, 0);
+  for (size_t i = 0; i < SLOTS; i++) {
+    if (slots[i] != NULL) rig_free(f, slots[i], f->streams[owner[i]]);
+    rig_free(f, walls[i], f->streams[0]);
+  }
+  rig_settle(f);
+}
+
+// Uses that are recorded are waited for as of the free, too.
+VTEST_F(StreamOrder, ARecordedUseIsMarkedAtTheFree, pool_rig) {
+  rig_open(f, 8 * GIB, "hard_limit:64MiB,no_map_ahead:1");
+  VASSERT_NO_FAILURE();
+  vmp_host_check_order(f->driver, true);
+  void *other = rig_alloc(f, 32 * MIB, f->streams[1]);
+  void *block = rig_alloc(f, 32 * MIB, f->streams[0]);
+  rig_touch(f, block, 32 * MIB, f->streams[0]);
+  VEXPECT_OK(vmp_record_use(f->pool, block, f->streams[2]));
+  VASSERT_OK(vmp_host_stream_synchronize(f->driver, 0, f->streams[0]));
+  rig_touch(f, block, 32 * MIB, f->streams[2]);
+  rig_free(f, block, f->streams[0]);
+  rig_touch(f, other, 32 * MIB, f->streams[2]);  // later work of the recorded stream
+  void *next = rig_alloc(f, 32 * MIB, f->streams[3]);
+  rig_touch(f, next, 32 * MIB, f->streams[3]);
+  VEXPECT_UINT_EQ(rig_counters(f).overlong_waits, 0);
+  VEXPECT_UINT_EQ(rig_counters(f).unordered, 0);
+  VASSERT_OK(vmp_host_stream_synchronize(f->driver, 0, f->streams[2]));
+  rig_free(f, next, f->streams[3]);
+  rig_free(f, other, f->streams[1]);
+  rig_settle(f);
+}
+
+// Streams that get by on their own memory need no driver call, however many there are.
+VTEST_F(StreamOrder, NoDriverCallOnceNobodyWantsOthersMemory, pool_rig) {
+  rig_open(f, 8 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  for (size_t i = 0; i < RIG_STREAMS; i++) rig_free(f, rig_alloc(f, MIB, f->streams[i]), f->streams[i]);
+  for (size_t i = 0; i < 5000; i++) {
+    void *block = rig_alloc(f, MIB, f->streams[i % RIG_STREAMS]);
+    rig_free(f, block, f->streams[i % RIG_STREAMS]);
+  }
+  uint64_t before = rig_all_calls(f->driver);
+  for (size_t i = 0; i < 1000; i++) {
+    void *block = rig_alloc(f, MIB, f->streams[i % RIG_STREAMS]);
+    rig_free(f, block, f->streams[i % RIG_STREAMS]);
+  }
+  VEXPECT_UINT_EQ(rig_all_calls(f->driver), before);
 }
