@@ -122,6 +122,7 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->granule = pool->device.granule_bytes;
   vmp_clock_get_stats(pool->clock, &clock);
   out->stream_waits = clock.stream_waits;
+  out->renamed_streams = clock.renamed_streams;
   out->unfinished_wait_allocs = pool->unfinished_wait_allocs;
   out->host_waits = pool->host_waits;
   out->steps = pool->steps;

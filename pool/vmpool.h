@@ -188,14 +188,17 @@ VMP_API vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t byte
 // the start of a block of this pool), VMP_ERROR_DOUBLE_FREE; then nothing has changed. A double free is told from
 // a foreign address as long as the address has not been handed out again; where a free block can't be told from its
 // own inside (mid and buddy), every multiple of 512 in a granule that ever held a block counts as freed. Allocates
-// nothing; calls the driver only while a lowered hard limit is not reached yet.
+// nothing; calls the driver only while a lowered hard limit is not reached yet, and to record an event while streams
+// want each other's memory.
 VMP_API vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream);
 
 // vmp_record_use says that work on `stream` uses the block as well: memory is reused only behind what is submitted
 // to `stream` up to the free. VMP_ERROR_NOT_A_BLOCK.
 VMP_API vmp_status vmp_record_use(vmp_pool *pool, void *ptr, vmp_stream stream);
 
-// vmp_stream_retired tells the pool, before cuStreamDestroy, that a stream will not be used any more.
+// vmp_stream_retired tells the pool, before cuStreamDestroy, that a stream will not be used any more. A pool that isn't
+// told finds out when it needs to know what the stream's handle still runs, if another stream has the handle by then;
+// the host then waits for the whole context (renamed_streams in the statistics).
 // VMP_ERROR_DRIVER, VMP_ERROR_STICKY.
 VMP_API vmp_status vmp_stream_retired(vmp_pool *pool, vmp_stream stream);
 
@@ -327,6 +330,8 @@ typedef struct vmp_pool_stats_data {
   uint64_t pinned;                   // chunks that pins keep where they are; live blocks may touch them or not
   uint64_t mapped_ahead;             // physical memory that strategy predictive has made so far
   uint64_t ahead_unused;             // of it, what the pool still holds and no block has used yet
+  uint64_t renamed_streams;          // handles that named another stream than before, without vmp_stream_retired: the
+                                     // host waited for the context, once each
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 

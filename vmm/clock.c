@@ -171,7 +171,7 @@ vmp_fence vmp_clock_fence(vmp_clock *clock, vmp_stream_index stream) {
   while (seen < sequence && !atomic_compare_exchange_weak(last, &seen, sequence)) {
   }
   uint64_t bit = UINT64_C(1) << stream;
-  if ((atomic_load(&clock->unmarked) & bit) == 0) atomic_fetch_or(&clock->unmarked, bit);
+  if (clock_is_demanded(clock) && (atomic_load(&clock->unmarked) & bit) == 0) atomic_fetch_or(&clock->unmarked, bit);
   return (vmp_fence){bit, sequence};
 }
 

@@ -57,10 +57,10 @@ vmp_fence vmp_clock_fence(vmp_clock *clock, vmp_stream_index stream);
 // vmp_clock_demand notes that a stream has looked for memory that others have freed. That a second stream comes, or that
 // a stream is ordered behind another, notes it too. Cheap.
 void vmp_clock_demand(vmp_clock *clock);
-// vmp_clock_mark_new records an event on every stream that a fence has named since its last event, for some thousand
-// fences after a demand; else, and where nothing is to be marked, it makes no driver call. Called after a free, it makes
-// a wait for what was freed cover no work that is submitted later. Optional: what could not be marked, or was freed while
-// nobody wanted it, is marked when it is needed.
+// vmp_clock_mark_new records an event on every stream that a fence has named since its last event; only fences within
+// some thousand ones after a demand count, so that streams which get by on their own memory cause no driver call.
+// Called after a free, it makes a wait for what was freed cover no work that is submitted later. Optional: what could not
+// be marked, or was freed while nobody wanted it, is marked when it is needed.
 void vmp_clock_mark_new(vmp_clock *clock);
 
 // vmp_clock_known_complete: complete as far as the host has seen already. Cheap; false means "not known".

@@ -397,8 +397,7 @@ static void mark_lane(vmp_clock *clock, uint32_t lane) {
 }
 
 void vmp_clock_mark_new(vmp_clock *clock) {
-  uint64_t demand = atomic_load_explicit(&clock->last_demand, memory_order_relaxed);
-  if (demand == 0 || atomic_load(&clock->sequence) >= demand + CLOCK_ACTIVE) return;
+  if (atomic_load_explicit(&clock->unmarked, memory_order_relaxed) == 0) return;
   uint64_t lanes = atomic_exchange(&clock->unmarked, 0) & ~(UINT64_C(1) << CLOCK_OVERFLOW_LANE);
   if (lanes == 0) return;
   (void)pthread_mutex_lock(&clock->mutex);

@@ -64,7 +64,7 @@ struct vmp_clock {
   vmp_cu_context context;  // the device's primary context, retained
   _Atomic uint64_t sequence;
   clock_lane lanes[CLOCK_LANES];
-  _Atomic uint64_t unmarked;  // lanes that a fence has named since their last mark
+  _Atomic uint64_t unmarked;  // lanes that a fence has named, while demanded, since their last mark
   _Atomic bool renaming;  // some entry is renamed: synchronise the context
   _Atomic uint64_t last_demand;  // the sequence when a second stream came or memory of others was looked for; 0: never
   _Atomic uint64_t (*ordered)[CLOCK_LANES];  // [self][other]: self runs behind other's work up to this
@@ -95,6 +95,12 @@ static inline clock_entry *clock_first(vmp_clock *clock, uint32_t lane) {
 }
 static inline clock_entry *clock_after(vmp_clock *clock, const clock_entry *entry) {
   return clock_entry_at(clock, entry->next);
+}
+
+// clock_is_demanded: somebody has looked for others' memory not long ago.
+static inline bool clock_is_demanded(const vmp_clock *clock) {
+  uint64_t demand = atomic_load_explicit(&clock->last_demand, memory_order_relaxed);
+  return demand != 0 && atomic_load_explicit(&clock->sequence, memory_order_relaxed) < demand + CLOCK_ACTIVE;
 }
 
 // clock_stream_id asks the driver which stream a handle names now; 0 where it can't tell, or for a default stream.
