@@ -150,12 +150,23 @@ vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_
   return vmp_alloc_labelled(pool, out_ptr, bytes, alignment, stream, (vmp_label){0, 0}, NULL);
 }
 
-vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
+// alloc_missed serves what the cache that this thread used last didn't.
+__attribute__((noinline)) static vmp_status alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes,
+                                                         vmp_stream stream) {
   if (pool != NULL && out_ptr != NULL) {
-    if (vmp_cache_alloc(pool, out_ptr, bytes, stream)) return VMP_OK;
+    vmp_cache *cache = vmp_cache_is_last(pool, stream) ? NULL : vmp_cache_switch(pool, stream);
+    if (cache != NULL && vmp_cache_alloc(pool, cache, out_ptr, bytes)) return VMP_OK;
     if (pool->strong_caches && vmp_cache_alloc_strong(pool, out_ptr, bytes, stream)) return VMP_OK;
   }
   return vmp_alloc_aligned(pool, out_ptr, bytes, VMP_STEP_BYTES, stream);
+}
+
+vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
+  if (vmp_cache_is_last(pool, stream) && out_ptr != NULL &&
+      vmp_cache_alloc(pool, vmp_cache_last.cache, out_ptr, bytes)) {
+    return VMP_OK;
+  }
+  return alloc_missed(pool, out_ptr, bytes, stream);
 }
 
 // ---- free ----
@@ -227,11 +238,13 @@ static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index)
 }
 
 // free_missed frees a block that no thread cache took.
-static vmp_status free_missed(vmp_pool *pool, void *ptr, vmp_stream stream) {
+__attribute__((noinline)) static vmp_status free_missed(vmp_pool *pool, void *ptr, vmp_stream stream) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   if (ptr == NULL) return VMP_OK;
-  if (vmp_cache_free_strong(pool, ptr, stream)) return VMP_OK;
+  vmp_cache *cache = vmp_cache_switch(pool, stream);
+  if (cache != NULL && vmp_cache_free(cache, vmp_span_map_card(&pool->span_map, (uintptr_t)ptr), ptr)) return VMP_OK;
+  if (pool->strong_caches && vmp_cache_free_strong(pool, ptr, stream)) return VMP_OK;
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
   vmp_status status = free_locked(pool, ptr, index);
@@ -242,7 +255,10 @@ static vmp_status free_missed(vmp_pool *pool, void *ptr, vmp_stream stream) {
 }
 
 vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
-  if (pool != NULL && vmp_cache_free(pool, ptr, stream)) return VMP_OK;
+  if (vmp_cache_is_last(pool, stream) &&
+      vmp_cache_free(vmp_cache_last.cache, vmp_span_map_first(&pool->span_map, (uintptr_t)ptr), ptr)) {
+    return VMP_OK;
+  }
   return free_missed(pool, ptr, stream);
 }
 

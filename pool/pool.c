@@ -177,6 +177,7 @@ vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options)
   vmp_pool *pool = vmp_mem_calloc(1, sizeof *pool);
   if (pool == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for a pool");
   vmp_pins_init(&pool->pins);
+  vmp_span_map_init(&pool->span_map);
   vmp_status status = vmp_guard_init(&pool->guard);
   if (status != VMP_OK) {
     vmp_mem_free(pool);

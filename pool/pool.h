@@ -49,7 +49,7 @@
 
 // Thread caches (thread_cache.h) serve requests of up to this many steps.
 #define VMP_CACHE_STEPS 128u
-#define VMP_CACHE_NO_CLASS 255u
+#define VMP_CACHE_MAX_CLASSES 254u
 struct vmp_cache;
 
 typedef enum vmp_layer { VMP_LAYER_SLAB = 0, VMP_LAYER_MID = 1, VMP_LAYER_BUDDY = 2, VMP_NUM_LAYERS = 3 } vmp_layer;
@@ -76,7 +76,7 @@ struct vmp_log;
 
 struct vmp_pool {
   uint64_t id;                                     // no other pool of the process has or had it
-  _Atomic uint8_t cache_classes[VMP_CACHE_STEPS];  // by steps: the class whose objects serve a request; NO_CLASS: none
+  _Atomic uint8_t cache_numbers[VMP_CACHE_STEPS];  // by steps: the magazine that serves a request; 0: none
   vmp_driver *driver;
   bool owns_driver;
   vmp_config config;
@@ -138,6 +138,10 @@ struct vmp_pool {
 #define VMP_BLOCK_LIVE UINT64_C(8)
 static inline uint64_t vmp_block_word(vmp_layer layer, uint64_t slack_bytes) {
   return (uint64_t)layer | VMP_BLOCK_LIVE | slack_bytes << 8;
+}
+// vmp_block_word_less: of a block that uses `requested_bytes` of what `word` says is beyond the request.
+static inline uint64_t vmp_block_word_less(uint64_t word, uint64_t requested_bytes) {
+  return word - (requested_bytes << 8);
 }
 static inline vmp_layer vmp_block_layer(uint64_t word) { return (vmp_layer)(word & 3); }
 static inline bool vmp_block_has_streams(uint64_t word) { return (word & 4) != 0; }

@@ -170,6 +170,7 @@ static void give_span(void *self, uint64_t offset, vmp_fence fence) {
 static vmp_status publish_span(void *self, vmp_card *card, uint64_t offset, uint64_t bytes) {
   vmp_pool *pool = self;
   uint64_t address = vmp_backing_address(pool->backing, offset);
+  if (atomic_load_explicit(&card->number, memory_order_relaxed) > VMP_CACHE_MAX_CLASSES) return VMP_OK;
   if (bytes > MAX_PUBLISHED_BYTES || !vmp_span_map_suits(address, bytes)) return VMP_OK;
   vmp_status status = vmp_span_map_add(&pool->span_map, address, bytes, card);
   if (status == VMP_OK) atomic_store_explicit(&card->address, address, memory_order_release);

@@ -48,7 +48,7 @@ typedef struct vmp_span vmp_span;
 // "this is not the object that I know" in that case (see pool/span_map.h).
 typedef struct vmp_card {
   _Atomic uint64_t address;  // set by the supply's publish; 0: the span isn't published
-  _Atomic uint32_t class_index;
+  _Atomic uint32_t number;   // of the class: its index + 1
   uint32_t capacity_log2;  // of the words
   vmp_span *span;          // read under the lock only
   _Atomic uint64_t words[];

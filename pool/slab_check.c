@@ -27,7 +27,7 @@ static bool check_span(const vmp_slab *slab, const vmp_slab_class *class, const 
     vmp_report_fault(report, "slab: span 0x%llx says it is record %u, which is another", offset, span->record);
   }
   const vmp_card *card = span->card;
-  if (card == NULL || card->span != span || atomic_load(&card->class_index) != class_index ||
+  if (card == NULL || card->span != span || atomic_load(&card->number) != class_index + 1 ||
       (UINT32_C(1) << card->capacity_log2) < class->span.num_objects) {
     vmp_report_fault(report, "slab: span 0x%llx and its card don't belong together", offset);
   }

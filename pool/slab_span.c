@@ -74,7 +74,7 @@ static vmp_card *take_card(vmp_slab *slab, const vmp_slab_class *class) {
     card->capacity_log2 = size + VMP_CARD_FIRST_LOG2;
   }
   card->span = NULL;
-  atomic_store_explicit(&card->class_index, (uint32_t)(class - slab->classes), memory_order_relaxed);
+  atomic_store_explicit(&card->number, (uint32_t)(class - slab->classes) + 1, memory_order_relaxed);
   return card;
 }
 

@@ -4,7 +4,7 @@
 //
 //     address  | piece: 2 MiB (bits 21 and up) | page: 32 KiB (bits 15 to 20) | ... |
 //
-//     table    key = piece + 1    open addressing, linear probing; 0 ends a search
+//     table    key = piece        open addressing, linear probing; an empty slot ends a search
 //              leaf ──> card of page 0 | card of page 1 | ... | card of page 63
 //
 // Only spans of whole pages are in the map: no page belongs to two of them.
@@ -34,6 +34,7 @@ typedef struct vmp_span_leaf {
   _Atomic(vmp_card *) cards[VMP_SPAN_PIECE_PAGES];
 } vmp_span_leaf;
 
+#define VMP_SPAN_NO_KEY UINT64_MAX
 typedef struct vmp_span_slot {
   _Atomic uint64_t key;  // published after `leaf`
   vmp_span_leaf *leaf;
@@ -41,14 +42,21 @@ typedef struct vmp_span_slot {
 
 typedef struct vmp_span_table {
   struct vmp_span_table *outgrown;  // the one before
-  uint64_t mask;                    // number of slots - 1; at most half are full
+  uint64_t mask_bytes;              // (number of slots - 1) * size of a slot; at most half are full
   uint64_t entries;
-  vmp_span_slot slots[];
+  uint64_t unused;         // slots are aligned to their size
+  vmp_span_slot slots[1];  // and more
 } vmp_span_table;
 
-typedef struct vmp_span_map {  // zero it before use
-  _Atomic(vmp_span_table *) table;
+// vmp_no_card is what pages without a card have: it is of no class and has no words.
+extern vmp_card vmp_no_card;
+
+typedef struct vmp_span_map {
+  _Atomic(vmp_span_table *) table;  // never NULL
 } vmp_span_map;
+
+// vmp_span_map_init makes an empty map. Allocates nothing.
+void vmp_span_map_init(vmp_span_map *map);
 
 void vmp_span_map_free(vmp_span_map *map);
 
@@ -63,24 +71,45 @@ vmp_status vmp_span_map_add(vmp_span_map *map, uint64_t address, uint64_t bytes,
 // vmp_span_map_remove takes the pages out. Can't fail, allocates nothing.
 void vmp_span_map_remove(vmp_span_map *map, uint64_t address, uint64_t bytes);
 
-static inline uint64_t vmp_span_hash(uint64_t key) {
-  uint64_t mixed = key * UINT64_C(0x9e3779b97f4a7c15);
-  return mixed >> 32;
+// vmp_span_place: where the search for an address begins, in bytes of the table. Neighbouring pieces stay neighbours,
+// and pieces at a distance of powers of two don't meet.
+static inline uint64_t vmp_span_place(uint64_t address) {
+  return address >> (VMP_SPAN_PIECE_LOG2 - 4) ^ address >> (VMP_SPAN_PIECE_LOG2 + 5);
+}
+_Static_assert(sizeof(vmp_span_slot) == 16, "a place is a multiple of it");
+
+static inline const vmp_span_slot *vmp_span_slot_at(const vmp_span_table *table, uint64_t place) {
+  return (const vmp_span_slot *)((const unsigned char *)table->slots + (place & table->mask_bytes));
 }
 
-// vmp_span_map_find returns the card of the page that holds `address`, or NULL.
-static inline vmp_card *vmp_span_map_find(const vmp_span_map *map, uint64_t address) {
+static inline vmp_card *vmp_span_card_in(const vmp_span_slot *slot, uint64_t address) {
+  uint64_t page = (address >> VMP_SPAN_PAGE_LOG2) & (VMP_SPAN_PIECE_PAGES - 1);
+  return atomic_load_explicit(&slot->leaf->cards[page], memory_order_acquire);
+}
+
+// vmp_span_map_card returns the card of the page that holds `address`, or &vmp_no_card.
+static inline vmp_card *vmp_span_map_card(const vmp_span_map *map, uint64_t address) {
   const vmp_span_table *table = atomic_load_explicit(&map->table, memory_order_acquire);
-  if (table == NULL) return NULL;
-  uint64_t wanted = (address >> VMP_SPAN_PIECE_LOG2) + 1;
-  for (uint64_t at = vmp_span_hash(wanted) & table->mask;; at = (at + 1) & table->mask) {
-    uint64_t key = atomic_load_explicit(&table->slots[at].key, memory_order_acquire);
-    if (key == wanted) {
-      uint64_t page = (address >> VMP_SPAN_PAGE_LOG2) & (VMP_SPAN_PIECE_PAGES - 1);
-      return atomic_load_explicit(&table->slots[at].leaf->cards[page], memory_order_acquire);
-    }
-    if (key == 0) return NULL;
+  for (uint64_t place = vmp_span_place(address);; place += sizeof(vmp_span_slot)) {
+    const vmp_span_slot *slot = vmp_span_slot_at(table, place);
+    uint64_t key = atomic_load_explicit(&slot->key, memory_order_acquire);
+    if (key == address >> VMP_SPAN_PIECE_LOG2) return vmp_span_card_in(slot, address);
+    if (key == VMP_SPAN_NO_KEY) return &vmp_no_card;
   }
+}
+
+// vmp_span_map_first returns the same where the search ends at the first slot, as nearly all do; else &vmp_no_card.
+static inline vmp_card *vmp_span_map_first(const vmp_span_map *map, uint64_t address) {
+  const vmp_span_table *table = atomic_load_explicit(&map->table, memory_order_acquire);
+  const vmp_span_slot *slot = vmp_span_slot_at(table, vmp_span_place(address));
+  uint64_t key = atomic_load_explicit(&slot->key, memory_order_acquire);
+  return __builtin_expect(key == address >> VMP_SPAN_PIECE_LOG2, true) ? vmp_span_card_in(slot, address) : &vmp_no_card;
+}
+
+// vmp_span_map_find returns the same, or NULL where there is none.
+static inline vmp_card *vmp_span_map_find(const vmp_span_map *map, uint64_t address) {
+  vmp_card *card = vmp_span_map_card(map, address);
+  return card == &vmp_no_card ? NULL : card;
 }
 
 uint64_t vmp_span_map_metadata_bytes(const vmp_span_map *map);

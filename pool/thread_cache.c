@@ -24,7 +24,7 @@
 
 typedef enum vmp_cache_state { CACHE_LIVE = 0, CACHE_LEAVING, CACHE_ORPHAN } vmp_cache_state;
 
-_Thread_local vmp_cache_way vmp_cache_ways[VMP_CACHE_WAYS] __attribute__((tls_model("initial-exec")));
+_Thread_local vmp_cache_way vmp_cache_last __attribute__((tls_model("initial-exec"))) = {VMP_NO_POOL, NULL, NULL};
 
 // The calling thread's caches, of all pools. The key only serves to be told when a thread ends.
 static _Thread_local vmp_cache *thread_caches;
@@ -36,7 +36,7 @@ static bool key_made;
 
 static bool barrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
-static bool is_mine(const vmp_cache *cache) { return cache->owner == vmp_cache_ways; }
+static bool is_mine(const vmp_cache *cache) { return cache->owner == &vmp_cache_last; }
 
 // wait_until_idle waits for the end of a hit: some twenty instructions, unless the owner isn't running.
 static void wait_until_idle(vmp_cache *cache) {
@@ -70,19 +70,23 @@ void vmp_caches_go(vmp_pool *pool) {
 
 // ---- counting ----
 
-// strong_cache_of: the calling thread's cache in strong mode, else NULL.
-static vmp_cache *strong_cache_of(const vmp_pool *pool, vmp_stream stream) {
-  if (!pool->strong_caches || vmp_guard_forked(&pool->guard)) return NULL;
-  vmp_cache *cache = thread_caches;
-  while (cache != NULL && (cache->pool_id != pool->id || cache->stream != stream)) cache = cache->thread_next;
+// cache_of: the calling thread's cache, or NULL.
+static vmp_cache *cache_of(const vmp_pool *pool, vmp_stream stream) {
+  vmp_cache **link = &thread_caches;
+  while (*link != NULL && ((*link)->pool_id != pool->id || (*link)->stream != stream)) link = &(*link)->thread_next;
+  vmp_cache *cache = *link;
+  if (cache != NULL) {  // to the front: the next search is likely to be for one of the last few
+    *link = cache->thread_next;
+    cache->thread_next = thread_caches;
+    thread_caches = cache;
+  }
   return cache;
 }
 
 // fold enters in the pool's books what a cache has counted. The cache is the caller's own, or stopped.
 static void fold(vmp_pool *pool, vmp_cache *cache) {
-  uint64_t live = vmp_pool_live_bytes(pool);
   if (cache->max_live_bytes > 0) {
-    uint64_t most = live + (uint64_t)cache->max_live_bytes;
+    uint64_t most = vmp_pool_live_bytes(pool) + (uint64_t)cache->max_live_bytes;
     if (most > pool->peak_live_bytes) pool->peak_live_bytes = most;
     if (most > pool->step_live_bytes) pool->step_live_bytes = most;
   }
@@ -99,8 +103,8 @@ static void fold(vmp_pool *pool, vmp_cache *cache) {
 }
 
 void vmp_cache_fold_own(vmp_pool *pool, vmp_stream stream) {
-  vmp_cache *cache = pool->strong_caches ? strong_cache_of(pool, stream) : vmp_cache_here(pool, stream);
-  if (cache != NULL) fold(pool, cache);
+  vmp_cache *cache = vmp_cache_is_last(pool, stream) ? vmp_cache_last.cache : cache_of(pool, stream);
+  if (cache != NULL && cache->pool_id == pool->id) fold(pool, cache);
 }
 
 void vmp_caches_fold(vmp_pool *pool) {
@@ -114,7 +118,7 @@ uint64_t vmp_caches_bytes(const vmp_pool *pool) {
   uint64_t bytes = 0;
   for (const vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
     for (uint32_t i = 0; i < cache->num_magazines; i++) {
-      bytes += cache->magazines[i].count * cache->magazines[i].bytes;
+      bytes += vmp_magazine_count(&cache->magazines[i]) * cache->magazines[i].bytes;
     }
   }
   return bytes;
@@ -141,8 +145,8 @@ static void give_back(vmp_pool *pool, vmp_magazine *magazine, uint32_t count, vm
     vmp_card *card = vmp_span_map_find(&pool->span_map, object->address);
     vmp_slab_put_back(pool->slab, card, (uint32_t)(object->word - card->words), fence);
   }
-  magazine->count -= count;
-  for (uint32_t i = 0; i < magazine->count; i++) magazine->objects[i] = magazine->objects[i + count];
+  magazine->top -= count;
+  for (vmp_slab_object *object = magazine->objects; object < magazine->top; object++) *object = object[count];
 }
 
 // empty gives everything back, and the room that the cache might fill.
@@ -150,10 +154,11 @@ static void empty(vmp_pool *pool, vmp_cache *cache) {
   vmp_fence fence = VMP_FENCE_NONE;
   for (uint32_t i = 0; i < cache->num_magazines; i++) {
     vmp_magazine *magazine = &cache->magazines[i];
-    if (magazine->count > 0 && vmp_fence_is_none(fence)) fence = vmp_clock_fence(pool->clock, cache->lane);
-    give_back(pool, magazine, magazine->count, fence);
-    pool->cache_capacity_bytes -= magazine->capacity * magazine->bytes;
-    magazine->capacity = 0;
+    uint32_t count = vmp_magazine_count(magazine);
+    if (count > 0 && vmp_fence_is_none(fence)) fence = vmp_clock_fence(pool->clock, cache->lane);
+    give_back(pool, magazine, count, fence);
+    pool->cache_capacity_bytes -= vmp_magazine_capacity(magazine) * magazine->bytes;
+    magazine->end = magazine->objects;
   }
   fold(pool, cache);
 }
@@ -169,7 +174,7 @@ bool vmp_caches_empty_own(vmp_pool *pool) {
   bool any = false;
   for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
     if (!is_mine(cache)) continue;
-    for (uint32_t i = 0; i < cache->num_magazines && !any; i++) any = cache->magazines[i].count > 0;
+    for (uint32_t i = 0; i < cache->num_magazines && !any; i++) any = vmp_magazine_count(&cache->magazines[i]) > 0;
     empty(pool, cache);
   }
   return any;
@@ -213,20 +218,16 @@ void vmp_caches_learn_classes(vmp_pool *pool) {
   for (uint64_t step = 0; step < VMP_CACHE_STEPS; step++) {
     uint64_t bytes = (step + 1) << VMP_CLASS_STEP_LOG2;
     size_t index = pool->slab == NULL ? SIZE_MAX : vmp_slab_class_index(pool->slab, bytes);
-    uint8_t kept = index < VMP_CACHE_NO_CLASS ? (uint8_t)index : VMP_CACHE_NO_CLASS;
     // A class of the user's may be much larger than the request.
-    if (kept != VMP_CACHE_NO_CLASS && vmp_slab_shape_of(pool->slab, index).bytes > VMP_CACHE_MAX_BYTES) {
-      kept = VMP_CACHE_NO_CLASS;
-    }
-    atomic_store_explicit(&pool->cache_classes[step], kept, memory_order_relaxed);
+    bool kept = index < VMP_CACHE_MAX_CLASSES && vmp_slab_shape_of(pool->slab, index).bytes <= VMP_CACHE_MAX_BYTES;
+    atomic_store_explicit(&pool->cache_numbers[step], kept ? (uint8_t)(index + 1) : 0, memory_order_relaxed);
   }
 }
 
 // ---- making and finding ----
 
 static void forget_way(const vmp_cache *cache) {
-  vmp_cache_way *way = vmp_cache_way_of(cache->pool_id, cache->stream);
-  if (way->cache == cache) *way = (vmp_cache_way){0, NULL, NULL};
+  if (vmp_cache_last.cache == cache) vmp_cache_last = (vmp_cache_way){VMP_NO_POOL, NULL, NULL};
 }
 
 static void unlink_from_pool(vmp_pool *pool, vmp_cache *cache) {
@@ -260,7 +261,17 @@ static void thread_ends(void *unused) {
   }
 }
 
-static void make_key(void) { key_made = pthread_key_create(&key, thread_ends) == 0; }
+// In a forked child only the thread that forked goes on: its caches are closed, and every call finds out that it is in
+// a child. (A process that forks without telling libc is not noticed by hits.)
+static void close_in_child(void) {
+  for (vmp_cache *cache = thread_caches; cache != NULL; cache = cache->thread_next) {
+    atomic_fetch_or(&cache->gate, VMP_GATE_FORKED);
+  }
+}
+
+static void make_key(void) {
+  key_made = pthread_key_create(&key, thread_ends) == 0 && pthread_atfork(NULL, NULL, close_in_child) == 0;
+}
 
 // free_orphans frees the calling thread's caches of pools that are gone.
 static void free_orphans(void) {
@@ -279,12 +290,16 @@ static void free_orphans(void) {
 
 static vmp_cache *make(const vmp_pool *pool) {
   size_t classes = vmp_slab_max_classes(pool->slab);
-  uint32_t count = classes < VMP_CACHE_NO_CLASS ? (uint32_t)classes : VMP_CACHE_NO_CLASS;
+  if (classes > VMP_CACHE_MAX_CLASSES) classes = VMP_CACHE_MAX_CLASSES;
+  uint32_t count = (uint32_t)classes + 1;
   vmp_cache *cache = vmp_mem_calloc(1, (size_t)cache_size(count));
   if (cache == NULL) return NULL;
   cache->num_magazines = count;
   vmp_slab_object *objects = (vmp_slab_object *)&cache->magazines[count];
-  for (uint32_t i = 0; i < count; i++) cache->magazines[i].objects = objects + (size_t)i * MAX_OBJECTS;
+  for (uint32_t i = 0; i < count; i++) {
+    vmp_magazine *magazine = &cache->magazines[i];
+    magazine->top = magazine->end = magazine->objects = objects + (size_t)i * MAX_OBJECTS;
+  }
   return cache;
 }
 
@@ -294,7 +309,7 @@ static void adopt(vmp_pool *pool, vmp_cache *cache, vmp_stream stream, vmp_strea
   cache->pool_id = pool->id;
   cache->stream = stream;
   cache->lane = lane;
-  cache->owner = vmp_cache_ways;
+  cache->owner = &vmp_cache_last;
   atomic_init(&cache->state, CACHE_LIVE);
   atomic_init(&cache->gate, pool->strong_caches ? VMP_GATE_STRONG : 0);
   cache->next = pool->caches;
@@ -327,7 +342,7 @@ static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane,
   }
   if (found == NULL) {
     (void)pthread_once(&key_once, make_key);
-    if (!key_made || count >= MAX_CACHES_OF_THREAD || pthread_setspecific(key, vmp_cache_ways) != 0) return NULL;
+    if (!key_made || count >= MAX_CACHES_OF_THREAD || pthread_setspecific(key, &vmp_cache_last) != 0) return NULL;
     if (may_allocate) free_orphans();
     found = may_allocate ? make(pool) : pool->spare_cache;
     if (found == pool->spare_cache) pool->spare_cache = NULL;
@@ -341,57 +356,58 @@ static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane,
     found->lane = lane;  // the handle may name another stream now
     atomic_fetch_and(&found->gate, ~(uint32_t)VMP_GATE_RETIRED);
   }
-  // In strong mode the way stays empty: the inline hits, which take no lock, must not find the cache.
-  if (!pool->strong_caches) *vmp_cache_way_of(pool->id, stream) = (vmp_cache_way){pool->id, stream, found};
+  // In strong mode the inline hits, which take no lock, must not find the cache.
+  if (!pool->strong_caches) vmp_cache_last = (vmp_cache_way){pool, stream, found};
   return found;
 }
 
 // ---- misses ----
 
 // grow doubles what a magazine may hold, within its own and everybody's bounds.
-static void grow(vmp_pool *pool, vmp_cache *cache, uint32_t class_index) {
-  vmp_magazine *magazine = &cache->magazines[class_index];
-  if (magazine->capacity == 0) {
+static void grow(vmp_pool *pool, vmp_magazine *magazine, size_t class_index) {
+  uint32_t capacity = vmp_magazine_capacity(magazine);
+  if (capacity == 0) {
     vmp_slab_shape shape = vmp_slab_shape_of(pool->slab, class_index);
-    uint64_t max = MAX_MAGAZINE_BYTES / shape.bytes;
     magazine->bytes = shape.bytes;
+    magazine->full_word = vmp_block_word(VMP_LAYER_SLAB, shape.bytes);
     magazine->reciprocal = shape.reciprocal;
     magazine->num_objects = shape.num_objects;
-    magazine->max = max > MAX_OBJECTS ? MAX_OBJECTS : (uint32_t)max;
+    magazine->max = MAX_MAGAZINE_BYTES / shape.bytes;
+    if (magazine->max > MAX_OBJECTS) magazine->max = MAX_OBJECTS;
   }
-  uint32_t wanted = magazine->capacity == 0 ? FIRST_OBJECTS : magazine->capacity * 2;
+  uint64_t wanted = capacity == 0 ? FIRST_OBJECTS : capacity * UINT64_C(2);
   if (wanted > magazine->max) wanted = magazine->max;
-  uint64_t more = (wanted - magazine->capacity) * magazine->bytes;
+  uint64_t more = (wanted - capacity) * magazine->bytes;
   if (pool->cache_capacity_bytes + more > vmp_caches_bound(pool)) return;
   pool->cache_capacity_bytes += more;
-  magazine->capacity = wanted;
+  magazine->end = magazine->objects + wanted;
 }
 
 void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_stream_index lane) {
-  uint32_t class_index = vmp_cache_class(pool, bytes);
-  vmp_cache *cache = class_index >= VMP_CACHE_NO_CLASS ? NULL : find(pool, stream, lane, true);
+  uint64_t number = vmp_cache_number(pool, bytes);
+  vmp_cache *cache = number == 0 ? NULL : find(pool, stream, lane, true);
   if (pool->wants_spare_cache && pool->spare_cache == NULL) pool->spare_cache = make(pool);
-  if (cache == NULL || class_index >= cache->num_magazines) return;
+  if (cache == NULL) return;
   fold(pool, cache);
-  vmp_magazine *magazine = &cache->magazines[class_index];
-  if (magazine->count > 0) return;  // it missed for another reason
-  grow(pool, cache, class_index);
-  magazine->count =
-      vmp_slab_take_ready(pool->slab, class_index, cache->lane, magazine->capacity / 2, magazine->objects);
+  vmp_magazine *magazine = &cache->magazines[number];
+  if (vmp_magazine_count(magazine) > 0) return;  // it missed for another reason
+  grow(pool, magazine, number - 1);
+  magazine->top +=
+      vmp_slab_take_ready(pool->slab, number - 1, cache->lane, vmp_magazine_capacity(magazine) / 2, magazine->objects);
 }
 
 void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vmp_stream_index lane) {
   const vmp_card *card = vmp_span_map_find(&pool->span_map, address);
-  uint32_t class_index = card == NULL ? UINT32_MAX : atomic_load_explicit(&card->class_index, memory_order_relaxed);
-  vmp_cache *cache = class_index >= VMP_CACHE_NO_CLASS ? NULL : find(pool, stream, lane, false);
-  if (cache == NULL || class_index >= cache->num_magazines) return;
+  vmp_cache *cache = card == NULL ? NULL : find(pool, stream, lane, false);
+  if (cache == NULL) return;
   fold(pool, cache);
-  vmp_magazine *magazine = &cache->magazines[class_index];
-  if (magazine->count < magazine->capacity) return;  // it missed for another reason
-  uint32_t before = magazine->capacity;
-  grow(pool, cache, class_index);
-  if (magazine->capacity > before || before == 0) return;
-  give_back(pool, magazine, (magazine->count + 1) / 2, vmp_clock_fence(pool->clock, cache->lane));
+  uint32_t number = atomic_load_explicit(&card->number, memory_order_relaxed);
+  vmp_magazine *magazine = &cache->magazines[number];
+  uint32_t capacity = vmp_magazine_capacity(magazine), count = vmp_magazine_count(magazine);
+  if (count < capacity) return;  // it missed for another reason
+  grow(pool, magazine, number - 1);
+  if (vmp_magazine_capacity(magazine) > capacity || capacity == 0) return;
+  give_back(pool, magazine, (count + 1) / 2, vmp_clock_fence(pool->clock, cache->lane));
 }
 
 // ---- strong mode ----
@@ -405,23 +421,28 @@ static bool enter_strong(vmp_cache *cache) {
 }
 
 bool vmp_cache_alloc_strong(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
-  vmp_cache *cache = strong_cache_of(pool, stream);
-  uint32_t class_index = vmp_cache_class(pool, bytes);
-  if (cache == NULL || class_index >= cache->num_magazines || !enter_strong(cache)) return false;
-  bool hit = vmp_cache_take(cache, class_index, bytes, out_ptr);
+  vmp_cache *cache = vmp_guard_forked(&pool->guard) ? NULL : cache_of(pool, stream);
+  uint64_t number = vmp_cache_number(pool, bytes);
+  if (cache == NULL || !enter_strong(cache)) return false;
+  bool hit = vmp_cache_take(cache, number, bytes, out_ptr);
   vmp_cache_leave(cache);
   return hit;
 }
 
-bool vmp_cache_free_strong(vmp_pool *pool, void *ptr, vmp_stream stream) {
-  vmp_cache *cache = strong_cache_of(pool, stream);
-  vmp_card *card = cache == NULL ? NULL : vmp_span_map_find(&pool->span_map, (uintptr_t)ptr);
-  if (card == NULL) return false;
-  uint32_t class_index = atomic_load_explicit(&card->class_index, memory_order_relaxed);
-  if (class_index >= cache->num_magazines || !enter_strong(cache)) return false;
-  bool hit = vmp_cache_keep(cache, card, class_index, (uintptr_t)ptr);
+bool vmp_cache_free_strong(vmp_pool *pool, const void *ptr, vmp_stream stream) {
+  vmp_cache *cache = vmp_guard_forked(&pool->guard) ? NULL : cache_of(pool, stream);
+  vmp_card *card = vmp_span_map_card(&pool->span_map, (uintptr_t)ptr);
+  if (cache == NULL || !enter_strong(cache)) return false;
+  bool hit = vmp_cache_keep(cache, card, (uintptr_t)ptr);
   vmp_cache_leave(cache);
   return hit;
+}
+
+vmp_cache *vmp_cache_switch(const vmp_pool *pool, vmp_stream stream) {
+  if (pool->strong_caches) return NULL;
+  vmp_cache *cache = cache_of(pool, stream);
+  if (cache != NULL) vmp_cache_last = (vmp_cache_way){pool, stream, cache};
+  return cache;
 }
 
 // ---- a pool's beginning and end ----
@@ -439,6 +460,7 @@ void vmp_caches_close(vmp_pool *pool) {
   while (pool->caches != NULL) {
     vmp_cache *cache = pool->caches;
     int expected = CACHE_LIVE;
+    atomic_fetch_or(&cache->gate, VMP_GATE_GONE);
     if (atomic_compare_exchange_strong(&cache->state, &expected, CACHE_ORPHAN)) {
       unlink_from_pool(pool, cache);
       if (forked && !is_mine(cache)) vmp_mem_free(cache);  // its thread doesn't exist here
@@ -455,6 +477,24 @@ void vmp_caches_close(vmp_pool *pool) {
   free_orphans();
 }
 
+static void check_magazine(const vmp_pool *pool, const vmp_magazine *magazine, uint32_t number, vmp_report *report) {
+  if (magazine->top < magazine->objects || magazine->top > magazine->end ||
+      vmp_magazine_capacity(magazine) > MAX_OBJECTS || (number == 0 && magazine->end != magazine->objects)) {
+    vmp_report_fault(report, "cache: magazine %u holds %td objects of %td", number, magazine->top - magazine->objects,
+                     magazine->end - magazine->objects);
+    return;
+  }
+  for (const vmp_slab_object *object = magazine->objects; object < magazine->top; object++) {
+    const vmp_card *card = vmp_span_map_find(&pool->span_map, object->address);
+    uint64_t delta = card == NULL ? 0 : object->address - atomic_load(&card->address);
+    if (card == NULL || atomic_load(&card->number) != number || atomic_load(object->word) != 0 ||
+        object->word != &card->words[delta / magazine->bytes]) {
+      vmp_report_fault(report, "cache: object %td of magazine %u is live, or not where its word is",
+                       object - magazine->objects, number);
+    }
+  }
+}
+
 size_t vmp_caches_check(const vmp_pool *pool, vmp_report *report) {
   size_t before = report->faults;
   uint64_t capacity_bytes = 0;
@@ -464,20 +504,8 @@ size_t vmp_caches_check(const vmp_pool *pool, vmp_report *report) {
     }
     for (uint32_t i = 0; i < cache->num_magazines; i++) {
       const vmp_magazine *magazine = &cache->magazines[i];
-      capacity_bytes += magazine->capacity * magazine->bytes;
-      if (magazine->count > magazine->capacity || magazine->capacity > MAX_OBJECTS) {
-        vmp_report_fault(report, "cache: a magazine of class %u holds %u objects of %u", i, magazine->count,
-                         magazine->capacity);
-        continue;
-      }
-      for (uint32_t j = 0; j < magazine->count; j++) {
-        const vmp_slab_object *object = &magazine->objects[j];
-        const vmp_card *card = vmp_span_map_find(&pool->span_map, object->address);
-        if (card == NULL || atomic_load(&card->class_index) != i || atomic_load(object->word) != 0 ||
-            object->word != &card->words[(object->address - atomic_load(&card->address)) / magazine->bytes]) {
-          vmp_report_fault(report, "cache: object %u of class %u is live, or not where its word is", j, i);
-        }
-      }
+      capacity_bytes += vmp_magazine_capacity(magazine) * magazine->bytes;
+      check_magazine(pool, magazine, i, report);
     }
   }
   if (capacity_bytes != pool->cache_capacity_bytes) {

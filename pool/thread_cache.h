@@ -34,148 +34,157 @@
 #include "pool/pool.h"
 #include "pool/sizeclass.h"
 
+// A hit is some sixty instructions: a call in it would be felt.
+#define VMP_HOT_INLINE __attribute__((always_inline)) static inline
 #define VMP_CACHE_MAX_BYTES (UINT64_C(64) << 10)  // larger requests are not cached
-#define VMP_CACHE_WAYS 8u
 
 typedef enum vmp_cache_gate {
   VMP_GATE_STOP = 1,     // another thread looks into it
   VMP_GATE_BYPASS = 2,   // somebody must see every allocation and free (vmp_pool_bypass_caches)
   VMP_GATE_RETIRED = 4,  // the stream was retired: its handle may be another one now
   VMP_GATE_STRONG = 8,   // no membarrier: hits take `busy` as a lock (thread_cache.c)
+  VMP_GATE_GONE = 16,    // the pool is gone; another one may have come to lie at its address
+  VMP_GATE_FORKED = 32,  // this is a forked child
 } vmp_cache_gate;
 
+// vmp_magazine: a cache line. Objects are kept between `objects` and `top`; `end` is how far they may reach.
 typedef struct vmp_magazine {
-  uint32_t count, capacity;  // capacity 0: nothing is cached
-  uint32_t num_objects;      // of a span
-  uint32_t max;              // of capacity
+  vmp_slab_object *top, *end, *objects;  // end == objects: nothing is cached
+  uint64_t full_word;                    // of a block that uses its object whole
   uint64_t bytes, reciprocal;
-  vmp_slab_object *objects;
+  uint64_t num_objects;  // of a span
+  uint64_t max;          // objects that `end` may grow to
 } vmp_magazine;
+_Static_assert(sizeof(vmp_magazine) == 64, "indexed by a shift");
+
+static inline uint32_t vmp_magazine_count(const vmp_magazine *magazine) {
+  return (uint32_t)(magazine->top - magazine->objects);
+}
+static inline uint32_t vmp_magazine_capacity(const vmp_magazine *magazine) {
+  return (uint32_t)(magazine->end - magazine->objects);
+}
 
 typedef struct vmp_cache vmp_cache;
 
-// vmp_cache_way: a thread's memory of where its caches are. Keyed by the pool's number, since another pool may come to
-// lie at the same address.
-typedef struct vmp_cache_way {
+struct vmp_cache {
+  _Atomic uint32_t busy, gate;
+  // Counted since the last fold. What is changed together is kept apart: next to each other, gcc makes vectors of them,
+  // which takes longer.
+  int64_t live_bytes;
+  vmp_pool *pool;
+  int64_t requested_bytes;
   uint64_t pool_id;
+  uint64_t allocs;
+  int64_t max_live_bytes;
+  uint64_t frees;
+  int64_t max_requested_bytes;
+  // Changed under the pool's lock.
+  vmp_stream stream;
+  const void *owner;  // the thread's identity
+  uint32_t num_magazines;
+  vmp_stream_index lane;
+  vmp_cache *next, *prev;    // of the pool
+  vmp_cache *thread_next;    // of the thread; its own
+  _Atomic int state;         // vmp_cache_state
+  vmp_magazine magazines[];  // number 0 is of no class, and stays empty; then by class
+};
+
+// vmp_cache_way: a thread's memory of where a cache is.
+typedef struct vmp_cache_way {
+  const vmp_pool *pool;
   vmp_stream stream;
   vmp_cache *cache;
 } vmp_cache_way;
 
-struct vmp_cache {
-  _Atomic uint32_t busy, gate;
-  uint32_t num_magazines;
-  vmp_stream_index lane;
-  // Since the last fold.
-  uint64_t allocs, frees;
-  int64_t live_bytes, requested_bytes, max_live_bytes, max_requested_bytes;
-  // Changed under the pool's lock, read by the owner.
-  vmp_pool *pool;
-  uint64_t pool_id;
-  vmp_stream stream;
-  const vmp_cache_way *owner;  // the owner's ways: its identity
-  vmp_cache *next, *prev;      // of the pool
-  vmp_cache *thread_next;      // of the thread; its own
-  _Atomic int state;           // vmp_cache_state
-  vmp_magazine magazines[];    // by class
-};
+// The cache that the calling thread used last: process-wide, but it holds no state of any pool. It may be of a pool
+// that is gone, at whose address another one lies: then its gate is closed.
+// `pool` is VMP_NO_POOL where there is none: no caller's pool is that, NULL included.
+#define VMP_NO_POOL ((const vmp_pool *)1)
+extern _Thread_local vmp_cache_way vmp_cache_last __attribute__((tls_model("initial-exec")));
 
-// Each thread's own; process-wide, but it holds no state of any pool.
-extern _Thread_local vmp_cache_way vmp_cache_ways[VMP_CACHE_WAYS] __attribute__((tls_model("initial-exec")));
-
-static inline vmp_cache_way *vmp_cache_way_of(uint64_t pool_id, vmp_stream stream) {
-  uintptr_t mixed = (uintptr_t)stream >> 4 ^ (uintptr_t)stream >> 10 ^ pool_id;
-  return &vmp_cache_ways[mixed % VMP_CACHE_WAYS];
+static inline bool vmp_cache_is_last(const vmp_pool *pool, vmp_stream stream) {
+  return vmp_cache_last.pool == pool && vmp_cache_last.stream == stream;
 }
 
-// vmp_cache_here returns the calling thread's cache, or NULL: it has none, or it isn't at hand.
-static inline vmp_cache *vmp_cache_here(const vmp_pool *pool, vmp_stream stream) {
-  const vmp_cache_way *way = vmp_cache_way_of(pool->id, stream);
-  return way->pool_id == pool->id && way->stream == stream ? way->cache : NULL;
-}
-
-static inline bool vmp_cache_enter(vmp_cache *cache) {
+VMP_HOT_INLINE bool vmp_cache_enter(vmp_cache *cache) {
   atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst);
-  return atomic_load_explicit(&cache->gate, memory_order_acquire) == 0;
+  return __builtin_expect(atomic_load_explicit(&cache->gate, memory_order_acquire) == 0, true);
 }
 static inline void vmp_cache_leave(vmp_cache *cache) { atomic_store_explicit(&cache->busy, 0, memory_order_release); }
 
+// vmp_cache_number: the magazine that serves a request; 0 where it can't be cached.
+static inline uint64_t vmp_cache_number(const vmp_pool *pool, uint64_t bytes) {
+  uint64_t last = bytes - 1;  // 0 bytes: a huge one
+  if (__builtin_expect(last >= VMP_CACHE_MAX_BYTES, false)) return 0;
+  return atomic_load_explicit(&pool->cache_numbers[last >> VMP_CLASS_STEP_LOG2], memory_order_relaxed);
+}
+
 // vmp_cache_take and vmp_cache_keep are the inner parts of a hit; the cache has been entered. False: a miss, nothing
 // has changed.
-static inline bool vmp_cache_take(vmp_cache *cache, uint32_t class_index, uint64_t bytes, void **out_ptr) {
-  vmp_magazine *magazine = &cache->magazines[class_index];
-  uint32_t count = magazine->count;
-  if (count == 0) return false;
-  const vmp_slab_object *object = &magazine->objects[count - 1];
-  magazine->count = count - 1;
-  atomic_store_explicit(object->word, vmp_block_word(VMP_LAYER_SLAB, magazine->bytes - bytes), memory_order_release);
-  cache->allocs++;
+VMP_HOT_INLINE bool vmp_cache_take(vmp_cache *cache, uint64_t number, uint64_t bytes, void **out_ptr) {
+  vmp_magazine *magazine = &cache->magazines[number];
+  const vmp_slab_object *object = magazine->top;
+  if (object == magazine->objects) return false;
+  magazine->top = (vmp_slab_object *)--object;
+  atomic_store_explicit(object->word, vmp_block_word_less(magazine->full_word, bytes), memory_order_release);
   int64_t live = cache->live_bytes + (int64_t)magazine->bytes;
-  int64_t requested = cache->requested_bytes + (int64_t)bytes;
   cache->live_bytes = live;
-  cache->requested_bytes = requested;
   if (live > cache->max_live_bytes) cache->max_live_bytes = live;
+  int64_t requested = cache->requested_bytes + (int64_t)bytes;
+  cache->requested_bytes = requested;
   if (requested > cache->max_requested_bytes) cache->max_requested_bytes = requested;
+  cache->allocs++;
   *out_ptr = (void *)(uintptr_t)object->address;
   return true;
 }
 
-static inline bool vmp_cache_keep(vmp_cache *cache, vmp_card *card, uint32_t class_index, uint64_t address) {
-  vmp_magazine *magazine = &cache->magazines[class_index];
-  uint32_t count = magazine->count;
-  if (count >= magazine->capacity) return false;
+VMP_HOT_INLINE bool vmp_cache_keep(vmp_cache *cache, vmp_card *card, uint64_t address) {
+  vmp_magazine *magazine = &cache->magazines[atomic_load_explicit(&card->number, memory_order_relaxed)];
+  if (magazine->top >= magazine->end) return false;
   uint64_t delta = address - atomic_load_explicit(&card->address, memory_order_relaxed);
   uint64_t index = vmp_class_quotient(delta, magazine->reciprocal);
   if (index >= magazine->num_objects || index * magazine->bytes != delta) return false;
   _Atomic uint64_t *word = &card->words[index];
   uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
   // A plain live block; everything else (not live, recorded streams, ...) is not for a hit.
-  if ((old & 0xff) != vmp_block_word(VMP_LAYER_SLAB, 0)) return false;
+  if ((uint8_t)old != (uint8_t)vmp_block_word(VMP_LAYER_SLAB, 0)) return false;
   if (!atomic_compare_exchange_strong_explicit(word, &old, 0, memory_order_acq_rel, memory_order_relaxed)) return false;
-  magazine->objects[count] = (vmp_slab_object){address, word};
-  magazine->count = count + 1;
+  // What was read before is read again here rather than kept: the registers that a caller must save cost more.
+  vmp_slab_object *object = magazine->top;
+  object->address = address;
+  object->word = word;
+  magazine->top = object + 1;
+  uint64_t whole = magazine->bytes;
+  cache->live_bytes -= (int64_t)whole;
+  cache->requested_bytes -= (int64_t)(whole - vmp_block_slack(old));
   cache->frees++;
-  cache->live_bytes -= (int64_t)magazine->bytes;
-  cache->requested_bytes -= (int64_t)(magazine->bytes - vmp_block_slack(old));
   return true;
 }
 
-// vmp_cache_class: which class serves a request that may be cached; at least `num_magazines` where none does.
-static inline uint32_t vmp_cache_class(const vmp_pool *pool, uint64_t bytes) {
-  uint64_t step = (bytes - 1) >> VMP_CLASS_STEP_LOG2;  // 0 bytes: a huge one
-  if (step >= VMP_CACHE_MAX_BYTES >> VMP_CLASS_STEP_LOG2) return UINT32_MAX;
-  return atomic_load_explicit(&pool->cache_classes[step], memory_order_relaxed);
-}
-
-// vmp_cache_alloc serves a request from the calling thread's cache. False: a miss.
-static inline bool vmp_cache_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
-  vmp_cache *cache = vmp_cache_here(pool, stream);
-  if (cache == NULL || vmp_guard_forked(&pool->guard)) return false;
-  uint32_t class_index = vmp_cache_class(pool, bytes);
-  if (class_index >= cache->num_magazines) return false;
-  bool hit = vmp_cache_enter(cache) && vmp_cache_take(cache, class_index, bytes, out_ptr);
+// vmp_cache_alloc serves a request from a cache of the calling thread. False: a miss.
+VMP_HOT_INLINE bool vmp_cache_alloc(const vmp_pool *pool, vmp_cache *cache, void **out_ptr, size_t bytes) {
+  uint64_t number = vmp_cache_number(pool, bytes);
+  bool hit = vmp_cache_enter(cache) && vmp_cache_take(cache, number, bytes, out_ptr);
   vmp_cache_leave(cache);
   return hit;
 }
 
-// vmp_cache_free keeps a freed block in the calling thread's cache. False: a miss, and nothing has changed.
-static inline bool vmp_cache_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
-  vmp_cache *cache = vmp_cache_here(pool, stream);
-  if (cache == NULL || vmp_guard_forked(&pool->guard)) return false;
-  uint64_t address = (uintptr_t)ptr;
-  vmp_card *card = vmp_span_map_find(&pool->span_map, address);
-  if (card == NULL) return false;
-  uint32_t class_index = atomic_load_explicit(&card->class_index, memory_order_relaxed);
-  if (class_index >= cache->num_magazines) return false;
-  bool hit = vmp_cache_enter(cache) && vmp_cache_keep(cache, card, class_index, address);
+// vmp_cache_free keeps a freed block in a cache of the calling thread; `card` is that of its address, or none. False: a
+// miss, and nothing has changed.
+VMP_HOT_INLINE bool vmp_cache_free(vmp_cache *cache, vmp_card *card, const void *ptr) {
+  bool hit = vmp_cache_enter(cache) && vmp_cache_keep(cache, card, (uintptr_t)ptr);
   vmp_cache_leave(cache);
   return hit;
 }
+
+// vmp_cache_switch returns the calling thread's cache for a pool and stream, which it was not the last one to use, and
+// makes it that; NULL: it has none.
+vmp_cache *vmp_cache_switch(const vmp_pool *pool, vmp_stream stream);
 
 // The same in strong mode; a miss where the pool isn't in it.
 bool vmp_cache_alloc_strong(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream);
-bool vmp_cache_free_strong(vmp_pool *pool, void *ptr, vmp_stream stream);
+bool vmp_cache_free_strong(vmp_pool *pool, const void *ptr, vmp_stream stream);
 
 // After a miss, under the lock. vmp_cache_fold_own brings the counters up to date as far as this thread and stream
 // know. vmp_cache_refill takes objects that are there, for requests like the one that missed; vmp_cache_make_room gives

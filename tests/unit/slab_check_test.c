@@ -63,7 +63,7 @@ static void swap_cards(broken_rig *f) {
   f->five->card->span = f->three;
   f->five->card = card;
 }
-static void wrong_class_on_a_card(broken_rig *f) { atomic_store(&f->three->card->class_index, 38); }
+static void wrong_class_on_a_card(broken_rig *f) { atomic_store(&f->three->card->number, 38); }
 static void lose_a_card(broken_rig *f) { f->base.slab->cards[0].used++; }
 static void miscount_free_cards(broken_rig *f) {
   f->base.slab->num_free_cards[1]++;

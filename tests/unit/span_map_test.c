@@ -42,7 +42,7 @@ static void take_out(rig *f, uint64_t first) {
   free(card);
 }
 
-static void rig_setup(rig *f) { (void)f; }
+static void rig_setup(rig *f) { vmp_span_map_init(&f->map); }
 static void rig_teardown(rig *f) {
   for (uint64_t i = 0, end; i < PAGES; i = end) {
     end = end_of(f, i);
@@ -135,9 +135,9 @@ VTEST_F(SpanMap, TheCheckNoticesALostPieceAndAWrongCount, rig) {
   expect_fault(f, "that counts");
   table->entries--;
   uint64_t at = 0;
-  while (atomic_load(&table->slots[at].key) == 0) at++;
-  uint64_t key = atomic_exchange(&table->slots[at].key, 0);
-  uint64_t wrong = (at + 9) & table->mask;  // a search from where it belongs ends before
+  while (atomic_load(&table->slots[at].key) == VMP_SPAN_NO_KEY) at++;
+  uint64_t key = atomic_exchange(&table->slots[at].key, VMP_SPAN_NO_KEY);
+  uint64_t wrong = (at + 9) % 64;  // a search from where it belongs ends before
   table->slots[wrong].leaf = table->slots[at].leaf;
   table->slots[at].leaf = NULL;
   atomic_store(&table->slots[wrong].key, key);
