@@ -50,6 +50,19 @@ VTEST(Replay, CountsWhatItDoes) {
   VEXPECT_TRUE(replay_good(&r));
 }
 
+// The highest point is reached twice; the first time counts: 3 MiB are live on two granules.
+VTEST(Replay, FragmentationAtThePeak) {
+  replay_options options = REPLAY_OPTIONS_INIT;
+  options.preset = "tight";
+  const replay_result r = run(
+      "alloc 1 3145728 0\nfree 1\nalloc 2 1048576 0\nalloc 3 2097152 0\nfree 2\nfree 3\nalloc 4 2097152 0\nfree 4\n",
+      options);
+  VEXPECT_UINT_EQ(r.peak_requested_bytes, 3 * MIB);
+  VEXPECT_UINT_EQ(r.mapped_at_peak_bytes, 4 * MIB);
+  VEXPECT_NEAR(r.fragmentation_at_peak, 0.25, 1e-12);
+  VEXPECT_NEAR(run("", options).fragmentation_at_peak, 0, 1e-12);
+}
+
 // A create costs 30 us by default. The clock is virtual, so the difference is exact.
 VTEST(Replay, TheCostFileIsTheClocks) {
   char path[600];
@@ -457,6 +470,8 @@ VTEST(Report, HasExactlyTheAgreedKeys) {
                                      "peak_mapped_bytes",
                                      "end_live_bytes",
                                      "end_mapped_bytes",
+                                     "mapped_at_peak_bytes",
+                                     "fragmentation_at_peak",
                                      "mean_utilisation",
                                      "min_capacity_bytes",
                                      "driver_calls",

@@ -72,3 +72,34 @@ VTEST_P(StoredReplay, ThreeStreamsOnATightDevice, worked, works, worked_name) {
   VEXPECT_STR_EQ(r.fault, "");
   trace_close(t);
 }
+
+// Requests of LLM serving with contiguous KV caches on a device of 1.05 times the peak: what of the mapped memory is
+// not live at the moment when most is asked for. The second row takes parked memory before it makes any.
+typedef struct served {
+  const char *name, *conf;
+  double fragmentation;  // at most
+} served;
+static const char *served_name(const served *s) { return s->name; }
+static const served servings[] = {{"mixed", NULL, 0.05}, {"tight", "preset:tight,park_limit:0", 0.01}};
+
+VTEST_P(StoredReplay, AzureConversationsAtTheirPeak, served, servings, served_name) {
+  if (vtest_traces_dir() == NULL) VSKIP("VMPOOL_TRACES is not set");
+  trace_options how = TRACE_OPTIONS_INIT;
+  how.kv.layout = SERVICE_CONTIGUOUS;
+  how.kv.model = model_find("llama-2-7b");
+  trace *t = read_stored("azure_llm_2023/AzureLLMInferenceTrace_conv.csv", &how);
+  VASSERT_NOT_NULL(t);
+  const uint64_t peak = 50957123584;
+  replay_options options = REPLAY_OPTIONS_INIT;
+  options.device_bytes = peak / 100 * 105;
+  options.conf = p->conf;
+  options.work.none = true;
+  replay_result r = {0};
+  tool_error error = {{0}};
+  if (!replay_run(t, &options, &r, &error)) VADD_FAILURE("%s", error.text);
+  VEXPECT_UINT_EQ(r.failed_allocs, 0);
+  VEXPECT_UINT_EQ(r.peak_requested_bytes, peak);
+  VEXPECT_REAL_LE(r.fragmentation_at_peak, p->fragmentation);
+  VEXPECT_REAL_GE(r.fragmentation_at_peak, 0);
+  trace_close(t);
+}

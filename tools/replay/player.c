@@ -171,6 +171,19 @@ static void measure(player *p) {
   p->counts.utilisation_events++;
 }
 
+// note_peak keeps what the pool holds at the highest point so far. It asks only for the sizes that cost nothing.
+static void note_peak(player *p) {
+  p->counts.peak_requested_bytes = p->counts.requested_bytes;
+  if (!p->options.measure) return;
+  vmp_pool_stats_data stats = {.struct_size = offsetof(vmp_pool_stats_data, pending)};
+  if (vmp_pool_stats(p->pool, &stats) != VMP_OK) {
+    set_fault(p, "the statistics could not be read");
+    return;
+  }
+  p->counts.live_at_peak_bytes = stats.live;
+  p->counts.mapped_at_peak_bytes = stats.mapped;
+}
+
 static void perform_alloc(player *p, player_block *block, uint64_t bytes, uint16_t stream) {
   *block = (player_block){.bytes = bytes, .stream = stream};
   p->counts.allocs++;
@@ -187,8 +200,7 @@ static void perform_alloc(player *p, player_block *block, uint64_t bytes, uint16
   block->state = BLOCK_LIVE;
   p->counts.live_blocks++;
   p->counts.requested_bytes += bytes;
-  if (p->counts.requested_bytes > p->counts.peak_requested_bytes)
-    p->counts.peak_requested_bytes = p->counts.requested_bytes;
+  if (p->counts.requested_bytes > p->counts.peak_requested_bytes) note_peak(p);
   touch(p, block);
 }
 

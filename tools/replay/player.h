@@ -65,6 +65,7 @@ typedef struct player_counts {
   uint64_t allocs, frees, failed_allocs;  // allocs counts the failed ones too
   uint64_t bad_touches;
   uint64_t requested_bytes, peak_requested_bytes;
+  uint64_t live_at_peak_bytes, mapped_at_peak_bytes;  // of the pool, when requested was highest (measure)
   uint64_t live_blocks;
   double utilisation_sum;  // of live / mapped after events with mapped memory (measure)
   uint64_t utilisation_events;

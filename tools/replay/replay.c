@@ -172,6 +172,9 @@ static void fill_result(const player *p, uint64_t ops, const trace *t, const rep
   r->end_live_bytes = c->stats.live;
   r->end_mapped_bytes = c->stats.mapped;
   r->end_live_blocks = c->live_blocks;
+  r->mapped_at_peak_bytes = c->mapped_at_peak_bytes;
+  r->fragmentation_at_peak =
+      c->mapped_at_peak_bytes > 0 ? 1 - (double)c->live_at_peak_bytes / (double)c->mapped_at_peak_bytes : 0;
   r->mean_utilisation = c->utilisation_events > 0 ? c->utilisation_sum / (double)c->utilisation_events : 0;
   r->driver_calls = c->driver_calls;
   r->has_modelled_us = options->driver == VMP_DRIVER_HOST;

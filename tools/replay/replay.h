@@ -74,6 +74,8 @@ typedef struct replay_result {
   double unfinished_wait_share;   // of allocs, those that had to wait for unfinished work of another stream
   uint64_t peak_requested_bytes, peak_live_bytes, peak_mapped_bytes;
   uint64_t end_live_bytes, end_mapped_bytes, end_live_blocks;  // after all work, before the rest is freed
+  uint64_t mapped_at_peak_bytes;                               // when requested was highest
+  double fragmentation_at_peak;                                // 1 - live / mapped then
   double mean_utilisation;  // mean of live / mapped over events (see REPLAY_STATS_MAX); 0 where nothing was ever mapped
   bool has_min_capacity;
   uint64_t min_capacity_bytes;

@@ -82,6 +82,8 @@ static json_t *document(const char *trace_name, const replay_result *r) {
   json_put_count(o, "peak_mapped_bytes", r->peak_mapped_bytes);
   json_put_count(o, "end_live_bytes", r->end_live_bytes);
   json_put_count(o, "end_mapped_bytes", r->end_mapped_bytes);
+  json_put_count(o, "mapped_at_peak_bytes", r->mapped_at_peak_bytes);
+  json_put_real(o, "fragmentation_at_peak", r->fragmentation_at_peak, 1e6);
   json_put_real(o, "mean_utilisation", r->mean_utilisation, 1e6);
   json_object_set_new(o, "min_capacity_bytes",
                       r->has_min_capacity ? json_integer((json_int_t)r->min_capacity_bytes) : json_null());
@@ -119,6 +121,8 @@ static void text_memory(FILE *out, const replay_result *r) {
   line_size(out, "peak requested", r->peak_requested_bytes);
   line_size(out, "peak live", r->peak_live_bytes);
   line_size(out, "peak mapped", r->peak_mapped_bytes);
+  fprintf(out, "  %-22s %.2f %% of mapped memory is not live when requested is highest\n", "fragmentation",
+          100 * r->fragmentation_at_peak);
   line_size(out, "live at the end", r->end_live_bytes);
   line_size(out, "mapped at the end", r->end_mapped_bytes);
   fprintf(out, "  %-22s %.1f %% of mapped memory is live, on average over all events\n", "mean utilisation",
