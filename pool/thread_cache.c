@@ -363,9 +363,10 @@ static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane,
 
 // ---- misses ----
 
-// grow doubles what a magazine may hold, within its own and everybody's bounds.
+// grow doubles what a magazine may hold, within its own and everybody's bounds. It begins with as much as a span has, so
+// that a thread uses up whole spans: two threads that change words of one card would take the line from each other.
 static void grow(vmp_pool *pool, vmp_magazine *magazine, size_t class_index) {
-  uint32_t capacity = vmp_magazine_capacity(magazine);
+  uint64_t capacity = vmp_magazine_capacity(magazine), wanted = capacity * 2;
   if (capacity == 0) {
     vmp_slab_shape shape = vmp_slab_shape_of(pool->slab, class_index);
     magazine->bytes = shape.bytes;
@@ -374,12 +375,13 @@ static void grow(vmp_pool *pool, vmp_magazine *magazine, size_t class_index) {
     magazine->num_objects = shape.num_objects;
     magazine->max = MAX_MAGAZINE_BYTES / shape.bytes;
     if (magazine->max > MAX_OBJECTS) magazine->max = MAX_OBJECTS;
+    wanted = shape.num_objects < FIRST_OBJECTS ? FIRST_OBJECTS : shape.num_objects;
   }
-  uint64_t wanted = capacity == 0 ? FIRST_OBJECTS : capacity * UINT64_C(2);
   if (wanted > magazine->max) wanted = magazine->max;
-  uint64_t more = (wanted - capacity) * magazine->bytes;
-  if (pool->cache_capacity_bytes + more > vmp_caches_bound(pool)) return;
-  pool->cache_capacity_bytes += more;
+  uint64_t bound = vmp_caches_bound(pool);
+  uint64_t room = bound < pool->cache_capacity_bytes ? 0 : (bound - pool->cache_capacity_bytes) / magazine->bytes;
+  if (wanted > capacity + room) wanted = capacity + room;
+  pool->cache_capacity_bytes += (wanted - capacity) * magazine->bytes;
   magazine->end = magazine->objects + wanted;
 }
 
@@ -392,8 +394,9 @@ void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_str
   vmp_magazine *magazine = &cache->magazines[number];
   if (vmp_magazine_count(magazine) > 0) return;  // it missed for another reason
   grow(pool, magazine, number - 1);
-  magazine->top +=
-      vmp_slab_take_ready(pool->slab, number - 1, cache->lane, vmp_magazine_capacity(magazine) / 2, magazine->objects);
+  uint32_t capacity = vmp_magazine_capacity(magazine);
+  if (capacity < 2) return;  // room for the block that is on its way only
+  magazine->top += vmp_slab_take_ready(pool->slab, number - 1, cache->lane, capacity - 1, magazine->objects);
 }
 
 void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vmp_stream_index lane) {
