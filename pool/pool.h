@@ -113,6 +113,7 @@ struct vmp_pool {
   uint32_t uncached;              // how many features must see every allocation and free: no cache is used then
   uint32_t cache_stops;           // vmp_caches_stop without vmp_caches_go
   uint64_t cache_capacity_bytes;  // what all caches may hold
+  uint64_t cached_bytes;          // what they held when they were last folded
 
   // Counters: up to date but for what caches have counted since they were folded (vmp_caches_fold); slab's part, the
   // requested bytes and the number of blocks may be negative for a while. Read them with the functions below.

@@ -111,6 +111,7 @@ void vmp_caches_fold(vmp_pool *pool) {
   if (pool->caches == NULL) return;
   vmp_caches_stop(pool);
   for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) fold(pool, cache);
+  pool->cached_bytes = vmp_caches_bytes(pool);
   vmp_caches_go(pool);
 }
 
@@ -363,8 +364,8 @@ static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane,
 
 // ---- misses ----
 
-// grow doubles what a magazine may hold, within its own and everybody's bounds. It begins with as much as a span has, so
-// that a thread uses up whole spans: two threads that change words of one card would take the line from each other.
+// grow doubles what a magazine may hold, within its own and everybody's bounds. It begins with as much as a span has,
+// so that a thread uses up whole spans: two threads that change words of one card would take the line from each other.
 static void grow(vmp_pool *pool, vmp_magazine *magazine, size_t class_index) {
   uint64_t capacity = vmp_magazine_capacity(magazine), wanted = capacity * 2;
   if (capacity == 0) {

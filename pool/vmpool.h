@@ -332,6 +332,9 @@ typedef struct vmp_pool_stats_data {
   uint64_t ahead_unused;             // of it, what the pool still holds and no block has used yet
   uint64_t renamed_streams;          // handles that named another stream than before, without vmp_stream_retired: the
                                      // host waited for the context, once each
+  uint64_t cached;                   // freed blocks that threads keep for themselves: not live, not parked
+  uint64_t cached_bound;             // what they may keep by now; peaks are exact to within this where several threads
+                                     // or streams allocate, else exact
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
