@@ -89,6 +89,7 @@ static vmp_backing_ops ops_for(vmp_domain *domain) {
   return (vmp_backing_ops){
       .self = domain,
       .granule_bytes = domain->pool->ops.granule_bytes,
+      .glance = domain->pool->ops.glance,
       .cost = op_cost,
       .run = op_run,
       .claim = op_claim,

@@ -108,9 +108,14 @@ static vmp_status take_place(vmp_mid *mid, const vmp_request *request, void *own
   *out_placed = (vmp_placed){
       .offset = offset,
       .bytes = request->bytes,
-      .after = vmp_fence_merge(place->after, mid->ops.others(mid->ops.self, moved, request->stream)),
-      .fence = vmp_fence_merge(place->fence, moved),
+      .after = place->after,
+      .fence = place->fence,
   };
+  if (!vmp_fence_is_none(moved)) {
+    vmp_fence others = mid->ops.others(mid->ops.self, moved, request->stream);
+    out_placed->after = vmp_fence_merge(place->after, others);
+    out_placed->fence = vmp_fence_merge(place->fence, moved);
+  }
   return VMP_OK;
 }
 
@@ -150,7 +155,7 @@ static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, voi
 vmp_status vmp_mid_alloc(vmp_mid *mid, const vmp_request *request, void *owner, vmp_placed *out_placed) {
   vmp_status status = check_request(request);
   if (status != VMP_OK) return status;
-  vmp_mid_catch_up(mid);
+  if (!vmp_mid_is_up_to_date(mid)) vmp_mid_catch_up(mid);
   vmp_mid_place place;
   if (!vmp_mid_place_mapped(mid, request, &place)) {
     status = find_unmapped_place(mid, request, &place);

@@ -9,8 +9,8 @@
 //                    '-run-'  (a run: the mapped part of a free extent)
 //
 // Placement: first a run that fits (no driver call): no wait, fewest parked chunks pinned, best size, lowest
-// address; else the place with the fewest slots to map: growing a run, or the best-fitting extent; else,
-// when chunk sizes don't fit there (VMP_ERROR_FRAGMENTED), a fresh place with room around it; else a new arena.
+// address (below 128 KiB: any); else the place with the fewest slots to map: growing a run, or the best-fitting extent;
+// else, when chunk sizes don't fit there (VMP_ERROR_FRAGMENTED), a fresh place with room around it; else a new arena.
 // All searches are bounded (mid_place.c); everything is O(log n) in the number of blocks, or O(1).
 //
 // Fences are kept exactly: a free extent consists of parts, neighbours whose fences name different streams. A block

@@ -13,7 +13,7 @@
 // A whole arena is looked at for this many parts before it goes back; more than that and it stays for now.
 #define SETTLED_PARTS 64u
 
-vmp_mid_arena *vmp_mid_arena_of(const vmp_mid *mid, uint64_t offset) {
+vmp_mid_arena *vmp_mid_arena_search(const vmp_mid *mid, uint64_t offset) {
   size_t low = 0, high = mid->num_arenas;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -255,7 +255,7 @@ static void enter_arena(vmp_mid *mid, vmp_mid_arena *arena, vmp_fence fence) {
   vmp_mid_piece *part = vmp_mid_piece_at(mid, arena->first);
   *part = (vmp_mid_piece){.offset = arena->offset, .bytes = arena->bytes, .kind = VMP_MID_BARE, .fence = fence};
   vmp_mid_index_start(mid, arena, arena->first);
-  vmp_mid_index_cover(arena, arena->offset, vmp_mid_arena_end(arena), arena->first);
+  vmp_mid_index_set_cover(arena, arena->offset, vmp_mid_arena_end(arena), arena->first);
   mid->extents++;
   vmp_mid_add_mixed(mid, arena, arena->offset, vmp_mid_arena_end(arena));
   vmp_mid_refresh(mid, arena->offset, vmp_mid_arena_end(arena), true);

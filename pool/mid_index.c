@@ -148,7 +148,7 @@ void vmp_mid_index_end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece)
   if (*word == 0) pages->words &= ~(UINT64_C(1) << (at.page / 64));
 }
 
-void vmp_mid_index_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint32_t piece) {
+void vmp_mid_index_set_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint32_t piece) {
   size_t last = sector_of(arena, to - 1);
   size_t s = sector_of(arena, from);
   if (from % (UINT64_C(1) << VMP_MID_SECTOR_LOG2) != 0) s++;

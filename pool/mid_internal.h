@@ -16,9 +16,10 @@
 //     extents          [-------------------------)      [----------------------------) free
 //                       its only run                     mixed: in `mixed`
 //
-// A run needs no record of its own: its first part (the head) is in the tree of its size, first and last part name each
-// other. An extent needs one only when it is mixed, which means that it has a bare part; while memory neither grows nor
-// moves that is none but those at the end of what is mapped. So a free needs no node, and nothing is promised to it.
+// A run needs no record of its own: its first part (the head) is in the class of its size, first and last part name
+// each other. An extent needs one only when it is mixed, which means that it has a bare part; while memory neither
+// grows nor moves that is none but those at the end of what is mapped. So a free needs no node, and nothing is promised
+// to it.
 //
 // Fences are kept per part and exactly: free neighbours whose fences name the same streams are one part, others stay
 // two, so that a stream never waits for memory that it freed itself. Extents and runs don't look at fences, so a
@@ -47,7 +48,7 @@ typedef struct vmp_mid_piece {
   uint32_t prev, next;  // neighbours in the arena, 0 at its ends
   uint32_t kind;        // vmp_mid_kind
   uint32_t run_end;     // of a run's first part: its last; of the last: its first (a single part names itself)
-  uint32_t links[2];    // of a run's first part, in the tree of its size class: smaller, larger
+  uint32_t links[2];    // of a run's first part, in its size class: smaller, larger (or: previous, next)
   union {
     vmp_fence fence;  // of a part: who may still touch it
     void *owner;      // of a used block
@@ -56,15 +57,30 @@ typedef struct vmp_mid_piece {
 
 _Static_assert(sizeof(vmp_mid_piece) == 56, "a piece has no hidden padding");
 
-// The runs by size: a tree for each size class.
+// The runs by size. Below 256 steps each size has a class, a list; above there are 256 classes to a doubling, each a
+// tree; from 2^48 bytes on all sizes are one class.
+#define VMP_MID_STEP_LOG2 9u
+#define VMP_MID_SPLIT_LOG2 8u
+#define VMP_MID_CLASSES ((48u - VMP_MID_STEP_LOG2 - VMP_MID_SPLIT_LOG2 + 1u) << VMP_MID_SPLIT_LOG2)
+
 typedef struct vmp_mid_runs {
-  uint32_t roots[VMP_RANGE_CLASSES];
-  uint64_t classes[VMP_RANGE_CLASSES / 64];  // bit set: the class isn't empty
-  uint64_t words;                            // bit w: word w of classes isn't 0
+  uint32_t roots[VMP_MID_CLASSES];
+  uint64_t classes[VMP_MID_CLASSES / 64];     // bit set: the class isn't empty
+  uint64_t words[VMP_MID_CLASSES / 64 / 64];  // bit w: word w of classes isn't 0
   uint64_t count, bytes;
 } vmp_mid_runs;
 
-_Static_assert(VMP_RANGE_CLASSES / 64 <= 64, "one word of bits covers the words of classes");
+_Static_assert(VMP_MID_STEP_BYTES == 1u << VMP_MID_STEP_LOG2, "sizes are told apart by the step");
+_Static_assert(VMP_MID_CLASSES % 4096 == 0, "both bitmaps have whole words");
+
+// vmp_mid_class rises with the size.
+static inline unsigned vmp_mid_class(uint64_t bytes) {
+  uint64_t steps = bytes >> VMP_MID_STEP_LOG2;
+  if (steps >> VMP_MID_SPLIT_LOG2 == 0) return (unsigned)steps;
+  unsigned shift = vmp_log2(steps) - VMP_MID_SPLIT_LOG2;
+  unsigned class = (shift << VMP_MID_SPLIT_LOG2) + (unsigned)(steps >> shift);
+  return class < VMP_MID_CLASSES ? class : VMP_MID_CLASSES - 1;
+}
 
 // ---- index ----
 // The first piece that begins in each page of 2 MiB, in tables for sectors of 4096 pages, made where a piece begins. A
@@ -172,10 +188,11 @@ static inline vmp_mid_span vmp_mid_run_span(const vmp_mid *mid, uint32_t head) {
 void vmp_mid_runs_enter(vmp_mid *mid, uint32_t head, uint32_t tail);
 // vmp_mid_runs_leave forgets a run; its parts may be changed then.
 void vmp_mid_runs_leave(vmp_mid *mid, uint32_t head);
-// vmp_mid_runs_fitting: the smallest run of at least `bytes`, the lowest among equals; _next_larger goes on from there.
+// vmp_mid_runs_fitting: the smallest run of at least `bytes`; _next_larger goes on from there. Among equals of at least
+// 256 steps the lowest comes first.
 uint32_t vmp_mid_runs_fitting(const vmp_mid *mid, uint64_t bytes);
 uint32_t vmp_mid_runs_next_larger(const vmp_mid *mid, uint32_t head);
-// vmp_mid_runs_largest: the largest run, the highest among equals; _next_smaller goes on from there.
+// vmp_mid_runs_largest: the largest run; _next_smaller goes on from there.
 uint32_t vmp_mid_runs_largest(const vmp_mid *mid);
 uint32_t vmp_mid_runs_next_smaller(const vmp_mid *mid, uint32_t head);
 // vmp_mid_runs_check reports what is wrong with the trees. Returns how many runs they hold.
@@ -184,10 +201,16 @@ uint64_t vmp_mid_runs_check(const vmp_mid *mid, vmp_report *report);
 // ---- mid_index.c ----
 // vmp_mid_index_prepare makes the tables for a piece that begins at `offset`. False: host memory.
 bool vmp_mid_index_prepare(vmp_mid *mid, vmp_mid_arena *arena, uint64_t offset);
-// The three below change the index for one piece. Tables have been prepared; the list links are right.
+// The two below change the index for one piece. Tables have been prepared; the list links are right.
 void vmp_mid_index_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece);      // it begins at its offset
 void vmp_mid_index_end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece);  // it won't; its next piece is known
-void vmp_mid_index_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint32_t piece);  // it holds [from, to)
+void vmp_mid_index_set_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint32_t piece);
+// vmp_mid_index_cover: it holds [from, to), not at the arena's beginning.
+static inline void vmp_mid_index_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint32_t piece) {
+  if ((from - 1) >> VMP_MID_SECTOR_LOG2 != (to - 1) >> VMP_MID_SECTOR_LOG2) {
+    vmp_mid_index_set_cover(arena, from, to, piece);
+  }
+}
 // vmp_mid_index_find: the piece that holds `offset`, which lies in the arena.
 uint32_t vmp_mid_index_find(const vmp_mid *mid, const vmp_mid_arena *arena, uint64_t offset);
 // vmp_mid_index_free frees the tables of an arena that is about to go.
@@ -195,13 +218,22 @@ void vmp_mid_index_free(vmp_mid *mid, vmp_mid_arena *arena);
 
 // ---- mid_arena.c ----
 // vmp_mid_arena_of: the arena that holds `offset`, or NULL.
-vmp_mid_arena *vmp_mid_arena_of(const vmp_mid *mid, uint64_t offset);
+vmp_mid_arena *vmp_mid_arena_search(const vmp_mid *mid, uint64_t offset);
+static inline vmp_mid_arena *vmp_mid_arena_of(const vmp_mid *mid, uint64_t offset) {
+  if (mid->num_arenas == 0) return NULL;
+  vmp_mid_arena *first = mid->arenas[0];  // nearly always the only one
+  return offset - first->offset < first->bytes ? first : vmp_mid_arena_search(mid, offset);
+}
 // vmp_mid_add_arena takes an arena from the supply in which `request` surely fits. MAY UNLOCK (the supply reserves
 // addresses); afterwards the lock isn't let go of.
 vmp_status vmp_mid_add_arena(vmp_mid *mid, const vmp_request *request, vmp_mid_arena **out_arena);
 void vmp_mid_free_arenas(vmp_mid *mid);
 // vmp_mid_catch_up brings parts, runs and mixed extents up to date with the mapping, and gives empty arenas back.
 void vmp_mid_catch_up(vmp_mid *mid);
+// vmp_mid_is_up_to_date: there is nothing to catch up with. False: there may be.
+static inline bool vmp_mid_is_up_to_date(const vmp_mid *mid) {
+  return !mid->stale && mid->ops.glance.changes != NULL && *mid->ops.glance.changes == mid->cursor;
+}
 // vmp_mid_refresh does it for the slots that [offset, end) touches. With `may_allocate` it takes nodes from the host;
 // sets `stale` if it lacks some.
 void vmp_mid_refresh(vmp_mid *mid, uint64_t offset, uint64_t end, bool may_allocate);

@@ -32,7 +32,8 @@ typedef struct search {
   vmp_stream_index stream;
   vmp_wait wait;
   bool mapped_only;
-  uint32_t run;  // being looked at, in a search for mapped places
+  uint32_t run;       // being looked at, in a search for mapped places
+  bool run_is_ready;  // it is one part, for which the stream needn't wait
   bool found, blocked;
   vmp_mid_place best;
 } search;
@@ -66,13 +67,21 @@ static bool at_edge(const search *s, const vmp_mid_place *place) {
   return extent.from == place->offset || extent.to == place->offset + s->bytes;
 }
 
-// add_fences merges who may still touch the parts of the free range into place->fence, and what `stream` has to be
-// ordered behind to use it into place->after (which may be less than `others` of the former). `part`: the one at its
-// beginning.
-static void add_fences(const search *s, uint32_t index, vmp_mid_place *place) {
+// part_at: the part that holds `offset`. In the first part of the run that is looked at it is known.
+static uint32_t part_at(const search *s, uint32_t run, uint64_t offset) {
   const vmp_mid *mid = s->mid;
+  if (run != 0 && vmp_mid_piece_end(vmp_mid_piece_at(mid, run)) > offset) return run;
+  return vmp_mid_index_find(mid, vmp_mid_arena_of(mid, offset), offset);
+}
+
+// add_fences merges who may still touch the place into its fence, and what the stream has to be ordered behind to use
+// it into `after` (which may be less than `others` of the former). An unmapped slot has no unfinished work: its old
+// mapping stayed until that had finished.
+static void add_fences(const search *s, vmp_mid_place *place) {
+  const vmp_mid *mid = s->mid;
+  if (place->cost.slots_to_map >= slots_of(mid, place->offset, s->bytes)) return;
   uint64_t end = place->offset + s->bytes;
-  for (;;) {
+  for (uint32_t index = part_at(s, place->run, place->offset);;) {
     const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
     if (!vmp_fence_is_none(part->fence)) {
       place->fence = vmp_fence_merge(place->fence, part->fence);
@@ -83,21 +92,25 @@ static void add_fences(const search *s, uint32_t index, vmp_mid_place *place) {
   }
 }
 
-// part_at: the part that holds `offset`. Of a run that is one part, or at its beginning, that is known.
-static uint32_t part_at(const search *s, uint64_t offset) {
+// look_at tells what a place takes. Where it surely needs no wait its fences are left for the end of the search.
+static void look_at(const search *s, uint64_t offset, uint64_t within_bytes, vmp_mid_place *out) {
   const vmp_mid *mid = s->mid;
-  if (s->run != 0 && vmp_mid_piece_end(vmp_mid_piece_at(mid, s->run)) > offset) return s->run;
-  return vmp_mid_index_find(mid, vmp_mid_arena_of(mid, offset), offset);
+  *out = (vmp_mid_place){.offset = offset, .within_bytes = within_bytes, .run = s->run};
+  out->cost = mid->ops.cost(mid->ops.self, offset, s->bytes, s->stream);
+  if (s->run_is_ready || s->wait == VMP_WAIT_ANY) {
+    out->must_wait = s->wait != VMP_WAIT_ANY && out->cost.must_wait;
+    return;
+  }
+  add_fences(s, out);
+  out->must_wait = out->cost.must_wait || !vmp_fence_is_none(out->after);
 }
 
-static vmp_mid_place look_at(const search *s, uint64_t offset, uint64_t within_bytes) {
-  const vmp_mid *mid = s->mid;
-  vmp_mid_place place = {.offset = offset, .within_bytes = within_bytes, .run = s->run};
-  place.cost = mid->ops.cost(mid->ops.self, offset, s->bytes, s->stream);
-  // An unmapped slot has no unfinished work: its old mapping stayed until that had finished.
-  if (place.cost.slots_to_map < slots_of(mid, offset, s->bytes)) add_fences(s, part_at(s, offset), &place);
-  place.must_wait = s->wait != VMP_WAIT_ANY && (place.cost.must_wait || !vmp_fence_is_none(place.after));
-  return place;
+// finish gives the best place with its fences.
+static bool finish(const search *s, vmp_mid_place *out_place) {
+  if (!s->found) return false;
+  *out_place = s->best;
+  if (vmp_fence_is_none(out_place->fence)) add_fences(s, out_place);
+  return true;
 }
 
 static bool better_mapped(const search *s, const vmp_mid_place *a) {
@@ -119,7 +132,8 @@ static bool better_growing(const vmp_mid_place *a, const vmp_mid_place *b) {
 
 // consider compares one place with the best so far; false when it is blocked, or would wait and must not.
 static bool consider(search *s, uint64_t offset, uint64_t within_bytes) {
-  vmp_mid_place place = look_at(s, offset, within_bytes);
+  vmp_mid_place place;
+  look_at(s, offset, within_bytes, &place);
   if (place.cost.blocked || (s->wait == VMP_WAIT_NEVER && place.must_wait)) {
     s->blocked = true;
     return false;
@@ -133,6 +147,13 @@ static bool consider(search *s, uint64_t offset, uint64_t within_bytes) {
 }
 
 // ---- 1. a run that fits ----
+// is_ready: the run is one part, and nobody may still touch it but the stream itself.
+static bool is_ready(const vmp_mid *mid, uint32_t run, vmp_stream_index stream) {
+  const vmp_mid_piece *part = vmp_mid_piece_at(mid, run);
+  if (part->run_end != run) return false;
+  return vmp_fence_is_none(part->fence) || vmp_fence_is_none(mid->ops.others(mid->ops.self, part->fence, stream));
+}
+
 // is_ideal: no other run can be better, or one can, but not by enough to look for it.
 static bool is_ideal(const search *s) {
   return s->found && !s->best.must_wait && (s->best.cost.chunks_pinned == 0 || s->best.within_bytes == s->bytes);
@@ -165,13 +186,36 @@ static void consider_run(search *s) {
   vmp_mid_span run = vmp_mid_run_span(s->mid, s->run);
   uint64_t from = run.from, to = run.to, low, high;
   if (!ends_of(s, from, to, &low, &high)) return;
+  s->run_is_ready = is_ready(s->mid, s->run, s->stream);
   (void)consider(s, low, to - from);
   if (is_ideal(s) || low == high) return;
   (void)consider(s, high, to - from);
   if (s->found ? s->best.must_wait : s->wait == VMP_WAIT_NEVER) consider_parts(s, from, to);
 }
 
+// place_plainly finds what the search would find first and look no further: the low end of the best-fitting run, where
+// that run is one part without anybody's work but the stream's own, and can't hold a parked chunk (or fits exactly).
+// False: it takes a search.
+static bool place_plainly(const vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place) {
+  const vmp_backing_glance *glance = &mid->ops.glance;
+  if (glance->num_moved == NULL || *glance->num_moved > 0 || request->alignment > VMP_MID_STEP_BYTES || mid->stale) {
+    return false;
+  }
+  uint32_t index = vmp_mid_runs_fitting(mid, request->bytes);
+  if (index == 0) return false;
+  const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
+  uint64_t parked = *glance->parked_orders;
+  if (parked != 0 && part->bytes != request->bytes &&
+      part->bytes / mid->ops.granule_bytes >= (parked & (~parked + 1))) {
+    return false;
+  }
+  if (!is_ready(mid, index, request->stream)) return false;
+  *out_place = (vmp_mid_place){.offset = part->offset, .within_bytes = part->bytes, .run = index, .fence = part->fence};
+  return true;
+}
+
 bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place) {
+  if (place_plainly(mid, request, out_place)) return true;
   search s = start(mid, request);
   s.mapped_only = true;
   uint64_t slots = s.bytes / mid->ops.granule_bytes + 1;
@@ -187,8 +231,7 @@ bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_plac
     if (s.found || size > s.bytes || s.alignment == VMP_MID_STEP_BYTES) break;
     if (!vmp_add(s.bytes, s.alignment - VMP_MID_STEP_BYTES, &size)) break;
   }
-  *out_place = s.best;
-  return s.found;
+  return finish(&s, out_place);
 }
 
 // ---- 2. a place that grows ----
@@ -248,12 +291,17 @@ bool vmp_mid_place_growing(vmp_mid *mid, const vmp_request *request, vmp_mid_pla
     consider_extent(&s, vmp_range_at(&mid->mixed, extent));
     extent = vmp_ranges_next_smaller(&mid->mixed, extent);
   }
-  *out_place = s.best;
   *out_blocked = s.blocked;
-  return s.found;
+  return finish(&s, out_place);
 }
 
 // ---- 3. a fresh place ----
+static bool place_at(const search *s, uint64_t offset, vmp_mid_place *out_place) {
+  look_at(s, offset, 0, out_place);
+  if (vmp_fence_is_none(out_place->fence)) add_fences(s, out_place);
+  return true;
+}
+
 // find_unmapped: the first unmapped stretch of the extent with `room` bytes at a multiple of the search's alignment.
 static bool find_unmapped(const search *s, const vmp_range *extent, uint64_t room, uint64_t *out_offset) {
   const vmp_mid *mid = s->mid;
@@ -279,8 +327,7 @@ bool vmp_mid_place_fresh(vmp_mid *mid, const vmp_request *request, vmp_mid_place
     uint32_t extent = vmp_ranges_largest(&mid->mixed);
     for (unsigned i = 0; i < EXTENTS_FRESH && extent != 0; i++) {
       if (find_unmapped(&s, vmp_range_at(&mid->mixed, extent), room, &offset)) {
-        *out_place = look_at(&s, offset, 0);
-        return true;
+        return place_at(&s, offset, out_place);
       }
       extent = vmp_ranges_next_smaller(&mid->mixed, extent);
     }
@@ -290,5 +337,7 @@ bool vmp_mid_place_fresh(vmp_mid *mid, const vmp_request *request, vmp_mid_place
 
 vmp_mid_place vmp_mid_place_in(vmp_mid *mid, const vmp_request *request, const vmp_mid_arena *arena) {
   search s = start(mid, request);
-  return look_at(&s, arena->offset, 0);
+  vmp_mid_place place;
+  (void)place_at(&s, arena->offset, &place);
+  return place;
 }

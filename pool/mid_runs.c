@@ -1,8 +1,9 @@
 // mid_runs.c: the runs by size. Owns the trees over their first parts; see mid_internal.h for what a run is.
 //
-// A tree for each of 32 classes to a doubling, and a bitmap of the classes that aren't empty: most trees have a node or
-// two. Each is a treap (Seidel and Aragon, "Randomized search trees", 1996) ordered by size, then offset; a priority is
-// a hash of the part's index, so it needs no memory, and the same calls make the same tree.
+// A bitmap of the classes that aren't empty, with a bitmap of its words. A class of one size is a list: what a best fit
+// leaves over is small, there is a lot of it, and it comes and goes with every block. A class of several sizes is a
+// tree, mostly of one node or two: a treap (Seidel and Aragon, "Randomized search trees", 1996) ordered by size, then
+// offset; a priority is a hash of the part's index, so it needs no memory, and the same calls make the same tree.
 //
 // Not tree.h: a node there holds its key, which for a run of several parts has to be looked up in its last part.
 #include "pool/mid_internal.h"
@@ -101,6 +102,88 @@ static uint32_t outermost(const vmp_mid *mid, uint32_t root, unsigned side) {
   return root;
 }
 
+// ---- one list ----
+enum { PREVIOUS = 0, NEXT = 1 };
+
+static void push(const vmp_mid *mid, uint32_t *first, uint32_t head) {
+  uint32_t *links = vmp_mid_piece_at(mid, head)->links;
+  links[PREVIOUS] = 0;
+  links[NEXT] = *first;
+  if (*first != 0) *link_of(mid, *first, PREVIOUS) = head;
+  *first = head;
+}
+
+static void unlink_run(const vmp_mid *mid, uint32_t *first, uint32_t head) {
+  const uint32_t *links = vmp_mid_piece_at(mid, head)->links;
+  if (links[NEXT] != 0) *link_of(mid, links[NEXT], PREVIOUS) = links[PREVIOUS];
+  if (links[PREVIOUS] != 0) {
+    *link_of(mid, links[PREVIOUS], NEXT) = links[NEXT];
+  } else {
+    *first = links[NEXT];
+  }
+}
+
+// ---- classes ----
+// is_one_size: whether the class holds runs of one size only, in a list.
+static inline bool is_one_size(unsigned class) { return class < 1u << VMP_MID_SPLIT_LOG2; }
+
+static void mark(vmp_mid_runs *runs, unsigned class) {
+  unsigned word = class / 64;
+  runs->classes[word] |= UINT64_C(1) << (class % 64);
+  runs->words[word / 64] |= UINT64_C(1) << (word % 64);
+}
+
+static void unmark(vmp_mid_runs *runs, unsigned class) {
+  unsigned word = class / 64;
+  runs->classes[word] &= ~(UINT64_C(1) << (class % 64));
+  if (runs->classes[word] == 0) runs->words[word / 64] &= ~(UINT64_C(1) << (word % 64));
+}
+
+// first_bit: the lowest set bit >= `from` of an array of words, 64 * words when there is none.
+static inline unsigned first_bit(const uint64_t *bits, unsigned words, unsigned from) {
+  unsigned word = from / 64;
+  if (word >= words) return 64 * words;
+  uint64_t left = bits[word] & (UINT64_MAX << (from % 64));
+  while (left == 0 && ++word < words) left = bits[word];
+  return left == 0 ? 64 * words : 64 * word + vmp_lowest_bit(left);
+}
+
+// last_bit: the highest set bit < `end` of an array of words, UINT32_MAX when there is none.
+static inline unsigned last_bit(const uint64_t *bits, unsigned end) {
+  if (end == 0) return UINT32_MAX;
+  unsigned word = (end - 1) / 64;
+  uint64_t left = bits[word] & (UINT64_MAX >> (63 - (end - 1) % 64));
+  while (left == 0 && word > 0) left = bits[--word];
+  return left == 0 ? UINT32_MAX : 64 * word + vmp_log2(left);
+}
+
+#define CLASS_WORDS (VMP_MID_CLASSES / 64)
+#define WORD_WORDS (CLASS_WORDS / 64)
+
+// class_above: the lowest class > `class` that isn't empty, VMP_MID_CLASSES when there is none.
+static unsigned class_above(const vmp_mid_runs *runs, unsigned class) {
+  unsigned word = class / 64;
+  uint64_t bits = runs->classes[word] & (UINT64_MAX << (class % 64) << 1);
+  if (bits == 0) {
+    word = first_bit(runs->words, WORD_WORDS, word + 1);
+    if (word >= CLASS_WORDS) return VMP_MID_CLASSES;
+    bits = runs->classes[word];
+  }
+  return word * 64 + vmp_lowest_bit(bits);
+}
+
+// class_below: the highest class < `class` that isn't empty, VMP_MID_CLASSES when there is none.
+static unsigned class_below(const vmp_mid_runs *runs, unsigned class) {
+  unsigned word = class / 64;
+  uint64_t bits = word == CLASS_WORDS ? 0 : runs->classes[word] & ~(UINT64_MAX << (class % 64));
+  if (bits == 0) {
+    word = last_bit(runs->words, word);
+    if (word == UINT32_MAX) return VMP_MID_CLASSES;
+    bits = runs->classes[word];
+  }
+  return word * 64 + vmp_log2(bits);
+}
+
 // ---- changes ----
 void vmp_mid_runs_enter(vmp_mid *mid, uint32_t head, uint32_t tail) {
   vmp_mid_runs *runs = &mid->runs;
@@ -108,84 +191,77 @@ void vmp_mid_runs_enter(vmp_mid *mid, uint32_t head, uint32_t tail) {
   first->run_end = tail;
   last->run_end = head;
   run_key key = {vmp_mid_piece_end(last) - first->offset, first->offset};
-  unsigned class = vmp_range_class(key.size);
-  insert(mid, &runs->roots[class], head, key);
-  runs->classes[class / 64] |= UINT64_C(1) << (class % 64);
-  runs->words |= UINT64_C(1) << (class / 64);
+  unsigned class = vmp_mid_class(key.size);
   runs->count++;
   runs->bytes += key.size;
+  uint32_t *root = &runs->roots[class];
+  if (*root == 0) mark(runs, class);
+  if (is_one_size(class)) {
+    push(mid, root, head);
+  } else {
+    insert(mid, root, head, key);
+  }
 }
 
 void vmp_mid_runs_leave(vmp_mid *mid, uint32_t head) {
   vmp_mid_runs *runs = &mid->runs;
   run_key key = key_of(mid, head);
-  unsigned class = vmp_range_class(key.size);
-  take_out(mid, &runs->roots[class], head, key);
+  unsigned class = vmp_mid_class(key.size);
+  uint32_t *root = &runs->roots[class];
   runs->count--;
   runs->bytes -= key.size;
-  if (runs->roots[class] != 0) return;
-  uint64_t *word = &runs->classes[class / 64];
-  *word &= ~(UINT64_C(1) << (class % 64));
-  if (*word == 0) runs->words &= ~(UINT64_C(1) << (class / 64));
+  if (is_one_size(class)) {
+    unlink_run(mid, root, head);
+  } else {
+    take_out(mid, root, head, key);
+  }
+  if (*root == 0) unmark(runs, class);
 }
 
 // ---- queries ----
-// class_from: the lowest class >= `class` that isn't empty, VMP_RANGE_CLASSES when there is none.
-static unsigned class_from(const vmp_mid_runs *runs, unsigned class) {
-  if (class >= VMP_RANGE_CLASSES) return VMP_RANGE_CLASSES;
-  unsigned word = class / 64;
-  uint64_t bits = runs->classes[word] & (UINT64_MAX << (class % 64));
-  if (bits == 0) {
-    uint64_t words = runs->words & (UINT64_MAX << word << 1);
-    if (words == 0) return VMP_RANGE_CLASSES;
-    word = vmp_lowest_bit(words);
-    bits = runs->classes[word];
-  }
-  return word * 64 + vmp_lowest_bit(bits);
-}
-
-// class_below: the highest class < `class` that isn't empty, VMP_RANGE_CLASSES when there is none.
-static unsigned class_below(const vmp_mid_runs *runs, unsigned class) {
-  unsigned word = class / 64;
-  uint64_t bits = word == VMP_RANGE_CLASSES / 64 ? 0 : runs->classes[word] & ~(UINT64_MAX << (class % 64));
-  if (bits == 0) {
-    uint64_t words = runs->words & ~(UINT64_MAX << word);
-    if (words == 0) return VMP_RANGE_CLASSES;
-    word = vmp_log2(words);
-    bits = runs->classes[word];
-  }
-  return word * 64 + vmp_log2(bits);
-}
-
-static uint32_t at_least(const vmp_mid *mid, run_key key) {
+// first_above: the first run of the next class that isn't empty, 0 when there is none.
+static uint32_t first_above(const vmp_mid *mid, unsigned class) {
   const vmp_mid_runs *runs = &mid->runs;
-  unsigned class = vmp_range_class(key.size);
-  uint32_t head = first_from(mid, runs->roots[class], key);
-  if (head != 0) return head;
-  class = class_from(runs, class + 1);
-  return class == VMP_RANGE_CLASSES ? 0 : outermost(mid, runs->roots[class], SMALLER);
+  class = class_above(runs, class);
+  if (class == VMP_MID_CLASSES) return 0;
+  return is_one_size(class) ? runs->roots[class] : outermost(mid, runs->roots[class], SMALLER);
 }
 
-uint32_t vmp_mid_runs_fitting(const vmp_mid *mid, uint64_t bytes) { return at_least(mid, (run_key){bytes, 0}); }
+// last_below: the last run of the class below that isn't empty, 0 when there is none. (Of a list any is as good.)
+static uint32_t last_below(const vmp_mid *mid, unsigned class) {
+  const vmp_mid_runs *runs = &mid->runs;
+  class = class_below(runs, class);
+  if (class == VMP_MID_CLASSES) return 0;
+  return is_one_size(class) ? runs->roots[class] : outermost(mid, runs->roots[class], LARGER);
+}
+
+uint32_t vmp_mid_runs_fitting(const vmp_mid *mid, uint64_t bytes) {
+  unsigned class = vmp_mid_class(bytes);
+  uint32_t root = mid->runs.roots[class];
+  uint32_t head = is_one_size(class) ? root : first_from(mid, root, (run_key){bytes, 0});
+  return head != 0 ? head : first_above(mid, class);
+}
 
 uint32_t vmp_mid_runs_next_larger(const vmp_mid *mid, uint32_t head) {
   run_key key = key_of(mid, head);
-  key.offset++;
-  return at_least(mid, key);
+  unsigned class = vmp_mid_class(key.size);
+  uint32_t next;
+  if (is_one_size(class)) {
+    next = *link_of(mid, head, NEXT);
+  } else {
+    key.offset++;
+    next = first_from(mid, mid->runs.roots[class], key);
+  }
+  return next != 0 ? next : first_above(mid, class);
 }
 
-uint32_t vmp_mid_runs_largest(const vmp_mid *mid) {
-  unsigned class = class_below(&mid->runs, VMP_RANGE_CLASSES);
-  return class == VMP_RANGE_CLASSES ? 0 : outermost(mid, mid->runs.roots[class], LARGER);
-}
+uint32_t vmp_mid_runs_largest(const vmp_mid *mid) { return last_below(mid, VMP_MID_CLASSES); }
 
 uint32_t vmp_mid_runs_next_smaller(const vmp_mid *mid, uint32_t head) {
   run_key key = key_of(mid, head);
-  unsigned class = vmp_range_class(key.size);
-  uint32_t smaller = last_before(mid, mid->runs.roots[class], key);
-  if (smaller != 0) return smaller;
-  class = class_below(&mid->runs, class);
-  return class == VMP_RANGE_CLASSES ? 0 : outermost(mid, mid->runs.roots[class], LARGER);
+  unsigned class = vmp_mid_class(key.size);
+  uint32_t next = is_one_size(class) ? *link_of(mid, head, NEXT) : last_before(mid, mid->runs.roots[class], key);
+  return next != 0 ? next : last_below(mid, class);
 }
 
 // ---- check ----
@@ -201,7 +277,7 @@ typedef struct check_state {
 static void check_node(check_state *state, uint32_t head) {
   run_key key = key_of(state->mid, head);
   unsigned long long offset = (unsigned long long)key.offset;
-  if (vmp_range_class(key.size) != state->class) {
+  if (vmp_mid_class(key.size) != state->class) {
     vmp_report_fault(state->report, "mid runs: the run at %#llx is in size class %u", offset, state->class);
   }
   if (state->any && !before(state->last, key)) {
@@ -210,6 +286,28 @@ static void check_node(check_state *state, uint32_t head) {
   state->any = true;
   state->last = key;
   state->count++;
+}
+
+// check_list visits a class of one size. False: it can't be walked.
+static bool check_list(check_state *state, uint32_t head) {
+  const vmp_mid *mid = state->mid;
+  for (uint32_t previous = 0; head != 0; previous = head, head = *link_of(mid, head, NEXT)) {
+    if (head > mid->pieces.touched || !vmp_mid_is_head(mid, head)) {
+      vmp_report_fault(state->report, "mid runs: a link leads to node %u, which begins no run", head);
+      return false;
+    }
+    if (state->count > mid->pieces.touched) {
+      vmp_report_fault(state->report, "mid runs: a list has a cycle");
+      return false;
+    }
+    if (*link_of(mid, head, PREVIOUS) != previous) {
+      vmp_report_fault(state->report, "mid runs: the run at %#llx has a wrong backward link",
+                       (unsigned long long)key_of(mid, head).offset);
+    }
+    state->any = false;  // no order
+    check_node(state, head);
+  }
+  return true;
 }
 
 // check_below visits a subtree in order. Recursion is bounded by DEEPEST, the count by the number of nodes. False: it
@@ -238,19 +336,25 @@ static bool check_below(check_state *state, uint32_t head, unsigned depth) {
 uint64_t vmp_mid_runs_check(const vmp_mid *mid, vmp_report *report) {
   const vmp_mid_runs *runs = &mid->runs;
   uint64_t count = 0;
-  for (unsigned class = 0; class < VMP_RANGE_CLASSES; class ++) {
+  for (unsigned class = 0; class < VMP_MID_CLASSES; class ++) {
     uint32_t root = runs->roots[class];
     bool marked = (runs->classes[class / 64] >> (class % 64) & 1) != 0;
-    bool word_marked = (runs->words >> (class / 64) & 1) != 0;
+    bool word_marked = (runs->words[class / 64 / 64] >> (class / 64 % 64) & 1) != 0;
     if (marked != (root != 0) || (class % 64 == 0 && word_marked != (runs->classes[class / 64] != 0))) {
       vmp_report_fault(report, "mid runs: the bitmap is wrong about size class %u", class);
     }
     if (root == 0) continue;
+    check_state state = {.mid = mid, .report = report, .class = class};
+    if (is_one_size(class)) {
+      bool walked = check_list(&state, root);
+      count += state.count;
+      if (!walked) return count;
+      continue;
+    }
     if (root > mid->pieces.touched || !vmp_mid_is_head(mid, root)) {
       vmp_report_fault(report, "mid runs: a link leads to node %u, which begins no run", root);
       continue;
     }
-    check_state state = {.mid = mid, .report = report, .class = class};
     if (!check_below(&state, root, 0)) return count + state.count;
     count += state.count;
   }

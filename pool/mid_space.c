@@ -11,11 +11,12 @@
 #include "pool/mid_internal.h"
 
 // ---- pieces ----
-static void unlink_piece(vmp_mid *mid, uint32_t index) {
-  const vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
+static inline void unlink_piece(vmp_mid *mid, uint32_t index) {
+  vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
   vmp_mid_piece_at(mid, piece->prev)->next = piece->next;
   if (piece->next != 0) vmp_mid_piece_at(mid, piece->next)->prev = piece->prev;
-  vmp_node_give(&mid->pieces, index);
+  *piece = (vmp_mid_piece){.kind = VMP_MID_NONE};
+  vmp_node_give_zeroed(&mid->pieces, index);
 }
 
 uint32_t vmp_mid_split(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index, uint64_t at) {
@@ -132,10 +133,13 @@ static void cut_mixed(vmp_mid *mid, uint32_t block) {
 }
 
 // ---- cutting ----
-static bool reserve_for_cut(vmp_mid *mid, vmp_mid_arena *arena, uint64_t offset, uint64_t end) {
+// reserve_for_cut makes sure of two pieces, two ranges, and the index of what will begin at `offset` and `end` but
+// hasn't yet.
+static inline bool reserve_for_cut(vmp_mid *mid, vmp_mid_arena *arena, const vmp_mid_span *part, uint64_t offset,
+                                   uint64_t end) {
   return vmp_node_pool_reserve(&mid->pieces, 2) && vmp_node_pool_reserve(&mid->ranges, 2) &&
-         vmp_mid_index_prepare(mid, arena, offset) &&
-         (end == vmp_mid_arena_end(arena) || vmp_mid_index_prepare(mid, arena, end));
+         (offset == part->from || vmp_mid_index_prepare(mid, arena, offset)) &&
+         (end == part->to || vmp_mid_index_prepare(mid, arena, end));
 }
 
 // cut_from_part cuts [offset, end) out of a part that is a run of its own, and returns the piece.
@@ -144,8 +148,9 @@ static uint32_t cut_from_part(vmp_mid *mid, vmp_mid_arena *arena, uint32_t part,
   uint32_t index = part, rest = 0;
   vmp_mid_runs_leave(mid, part);
   if (vmp_mid_piece_at(mid, part)->offset < offset) index = vmp_mid_split(mid, arena, part, offset);
-  if (end < vmp_mid_piece_end(vmp_mid_piece_at(mid, index))) rest = vmp_mid_split(mid, arena, index, end);
-  vmp_mid_piece_at(mid, index)->kind = VMP_MID_USED;
+  vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
+  if (end < vmp_mid_piece_end(piece)) rest = vmp_mid_split(mid, arena, index, end);
+  piece->kind = VMP_MID_USED;
   if (index != part) vmp_mid_runs_enter(mid, part, part);
   if (rest != 0) vmp_mid_runs_enter(mid, rest, rest);
   if (mixed) cut_mixed(mid, index);
@@ -199,16 +204,18 @@ vmp_status vmp_mid_cut(vmp_mid *mid, const vmp_mid_place *place, uint64_t bytes,
                        vmp_fence *out_fence) {
   vmp_mid_arena *arena = vmp_mid_arena_of(mid, place->offset);
   uint64_t offset = place->offset, end = offset + bytes;
-  if (!reserve_for_cut(mid, arena, offset, end)) {
+  bool whole_run = place->run != 0 && vmp_mid_piece_at(mid, place->run)->run_end == place->run;
+  vmp_mid_span part = {UINT64_MAX, vmp_mid_arena_end(arena)};  // nothing known
+  if (whole_run) part = vmp_mid_run_span(mid, place->run);
+  if (!reserve_for_cut(mid, arena, &part, offset, end)) {
     return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the bookkeeping of a block of %llu bytes",
                     (unsigned long long)bytes);
   }
-  bool whole_run = place->run != 0 && vmp_mid_piece_at(mid, place->run)->run_end == place->run;
   uint32_t index = whole_run ? cut_from_part(mid, arena, place->run, offset, end)
                              : cut_from_parts(mid, arena, place->run, offset, end);
   vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
-  mid->extents -= 1;
   mid->extents += (vmp_mid_is_free(mid, piece->prev) ? 1u : 0u) + (vmp_mid_is_free(mid, piece->next) ? 1u : 0u);
+  mid->extents--;
   mid->blocks++;
   mid->block_bytes += bytes;
   *out_fence = piece->fence;

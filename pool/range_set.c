@@ -3,6 +3,22 @@
 
 #include <string.h>
 
+// Sizes are told apart in units of this many bytes.
+#define UNIT_LOG2 9u
+
+#define SPLIT_LOG2 5u  // log2 of the classes in a doubling
+
+_Static_assert((63 - UNIT_LOG2 - SPLIT_LOG2 + 2) << SPLIT_LOG2 <= VMP_RANGE_CLASSES, "the largest size has a class");
+_Static_assert(VMP_RANGE_CLASSES % 64 == 0, "the bitmap has whole words");
+
+// class_of: below 32 units one class per size, above 32 to a doubling. Rises with the size.
+static unsigned class_of(uint64_t size) {
+  uint64_t units = size >> UNIT_LOG2;
+  if (units >> SPLIT_LOG2 == 0) return (unsigned)units;
+  unsigned shift = vmp_log2(units) - SPLIT_LOG2;
+  return (shift << SPLIT_LOG2) + (unsigned)(units >> shift);
+}
+
 void vmp_ranges_init(vmp_range_set *set, vmp_node_pool *nodes) {
   memset(set, 0, sizeof *set);
   set->nodes = nodes;
@@ -11,7 +27,7 @@ void vmp_ranges_init(vmp_range_set *set, vmp_node_pool *nodes) {
 // ---- the two indexes ----
 static void index_size(vmp_range_set *set, uint32_t index) {
   const vmp_range *range = vmp_range_at(set, index);
-  unsigned class = vmp_range_class(range->size);
+  unsigned class = class_of(range->size);
   vmp_tree_insert(set->nodes, VMP_TREE_BY_SIZE, &set->by_size[class], index);
   set->classes[class / 64] |= UINT64_C(1) << (class % 64);
   set->bytes += range->size;
@@ -19,7 +35,7 @@ static void index_size(vmp_range_set *set, uint32_t index) {
 
 static void unindex_size(vmp_range_set *set, uint32_t index) {
   const vmp_range *range = vmp_range_at(set, index);
-  unsigned class = vmp_range_class(range->size);
+  unsigned class = class_of(range->size);
   vmp_tree_remove(set->nodes, VMP_TREE_BY_SIZE, &set->by_size[class], index);
   if (set->by_size[class] == 0) set->classes[class / 64] &= ~(UINT64_C(1) << (class % 64));
   set->bytes -= range->size;
@@ -51,8 +67,8 @@ static void destroy(vmp_range_set *set, uint32_t index) {
 // change moves the ends of a range without passing a neighbour, so that the tree by place stays as it is.
 static void change(vmp_range_set *set, uint32_t index, uint64_t offset, uint64_t size) {
   vmp_range *range = vmp_tree_at(set->nodes, index);
-  unsigned class = vmp_range_class(size);
-  if (class == vmp_range_class(range->size) && is_alone(set, class, index)) {
+  unsigned class = class_of(size);
+  if (class == class_of(range->size) && is_alone(set, class, index)) {
     set->bytes += size - range->size;
     range->offset = offset;
     range->size = size;
@@ -145,7 +161,7 @@ static unsigned last_class_to(const vmp_range_set *set, unsigned class) {
 }
 
 static uint32_t at_least(const vmp_range_set *set, vmp_tree_key key) {
-  unsigned class = vmp_range_class(key.size);
+  unsigned class = class_of(key.size);
   uint32_t index = vmp_tree_at_least(set->nodes, VMP_TREE_BY_SIZE, set->by_size[class], key);
   if (index != 0) return index;
   class = first_class_from(set, class + 1);
@@ -154,7 +170,7 @@ static uint32_t at_least(const vmp_range_set *set, vmp_tree_key key) {
 }
 
 static uint32_t at_most(const vmp_range_set *set, vmp_tree_key key) {
-  unsigned class = vmp_range_class(key.size);
+  unsigned class = class_of(key.size);
   uint32_t index = vmp_tree_at_most(set->nodes, VMP_TREE_BY_SIZE, set->by_size[class], key);
   if (index != 0 || class == 0) return index;
   class = last_class_to(set, class - 1);
@@ -204,7 +220,7 @@ void vmp_ranges_check(const vmp_range_set *set, const char *name, bool (*touchin
     if (!first && range->offset == last_end && (touching == NULL || !touching(context, last_end))) {
       vmp_report_fault(report, "%s: two ranges touch at %#llx", name, (unsigned long long)last_end);
     }
-    unsigned class = vmp_range_class(range->size);
+    unsigned class = class_of(range->size);
     vmp_tree_key key = {range->size, range->offset};
     if (vmp_tree_at_least(set->nodes, VMP_TREE_BY_SIZE, set->by_size[class], key) != i) {
       vmp_report_fault(report, "%s: the range at %#llx is not found by its size", name,

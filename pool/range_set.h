@@ -16,24 +16,8 @@
 #define VMPOOL_POOL_RANGE_SET_H_
 
 #include "pool/tree.h"
-#include "vmm/align.h"
 
 #define VMP_RANGE_CLASSES 1664u  // sizes below 2^64 in units of 512 bytes, 32 classes to a doubling
-
-#define VMP_RANGE_UNIT_LOG2 9u   // sizes are told apart in units of 512 bytes
-#define VMP_RANGE_SPLIT_LOG2 5u  // log2 of the classes in a doubling
-
-_Static_assert((63 - VMP_RANGE_UNIT_LOG2 - VMP_RANGE_SPLIT_LOG2 + 2) << VMP_RANGE_SPLIT_LOG2 <= VMP_RANGE_CLASSES,
-               "the largest size has a class");
-_Static_assert(VMP_RANGE_CLASSES % 64 == 0, "the bitmap has whole words");
-
-// vmp_range_class: below 32 units one class per size, above 32 to a doubling. Rises with the size.
-static inline unsigned vmp_range_class(uint64_t size) {
-  uint64_t units = size >> VMP_RANGE_UNIT_LOG2;
-  if (units >> VMP_RANGE_SPLIT_LOG2 == 0) return (unsigned)units;
-  unsigned shift = vmp_log2(units) - VMP_RANGE_SPLIT_LOG2;
-  return (shift << VMP_RANGE_SPLIT_LOG2) + (unsigned)(units >> shift);
-}
 
 typedef vmp_tree_node vmp_range;  // [offset, offset + size)
 

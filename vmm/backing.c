@@ -162,22 +162,6 @@ vmp_status vmp_backing_reserve(vmp_backing *b, uint64_t bytes, uint64_t minimum_
 
 // ---- the slot table ----
 
-reservation *backing_reservation_of(const vmp_backing *b, uint64_t slot) {
-  for (size_t i = 0; i < b->num_reservations; i++) {
-    const reservation *r = &b->reservations[i];
-    if (slot - r->first_slot < r->slots) return (reservation *)(uintptr_t)r;
-  }
-  return NULL;
-}
-
-uint32_t backing_word(const vmp_backing *b, uint64_t slot) {
-  const reservation *r = backing_reservation_of(b, slot);
-  if (r == NULL) return 0;
-  uint64_t index = slot - r->first_slot;
-  const uint32_t *leaf = r->leaves[index / LEAF_SLOTS];
-  return leaf == NULL ? 0 : leaf[index % LEAF_SLOTS];
-}
-
 bool backing_prepare_slots(vmp_backing *b, uint64_t slot, uint64_t slots) {
   reservation *r = backing_reservation_of(b, slot);
   if (r == NULL || slots == 0) return false;

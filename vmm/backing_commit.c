@@ -184,12 +184,14 @@ static void commit(vmp_backing *b, plan *p) {
     if (at->source == PIECE_TAKE) {
       vmp_fence users = chunk_users(c);
       if (vmp_clock_known_complete(b->options.clock, users)) users = VMP_FENCE_NONE;
-      c->fence = c->moved = users;
+      c->fence = users;
+      chunk_set_moved(&b->chunks, c, users);
       chunk_unmapped(&b->chunks, at->chunk);
       retire_old_home(b, at, users);
     } else {
       vmp_node_give(&b->places, at->place);
-      c->fence = c->moved = VMP_FENCE_NONE;
+      c->fence = VMP_FENCE_NONE;
+      chunk_set_moved(&b->chunks, c, VMP_FENCE_NONE);
       if (at->source == PIECE_CREATE) b->chunks.created++;
       vmp_backing_change mapped = {.created = at->source == PIECE_CREATE};
       backing_tell(b, VMP_BACKING_MAPPED, at->chunk, at->slot, slots, &mapped);

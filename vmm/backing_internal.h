@@ -117,9 +117,21 @@ void callbacks_before_unmap(const callback_list *list, uint64_t address, uint64_
 void callbacks_after_map(const callback_list *list, uint64_t address, uint64_t bytes, uint64_t generation);
 
 // ---- backing.c: the slot table ----
-reservation *backing_reservation_of(const vmp_backing *b, uint64_t slot);
+static inline reservation *backing_reservation_of(const vmp_backing *b, uint64_t slot) {
+  for (size_t i = 0; i < b->num_reservations; i++) {
+    const reservation *r = &b->reservations[i];
+    if (slot - r->first_slot < r->slots) return (reservation *)(uintptr_t)r;
+  }
+  return NULL;
+}
 // backing_word: 0 for slots outside every reservation too.
-uint32_t backing_word(const vmp_backing *b, uint64_t slot);
+static inline uint32_t backing_word(const vmp_backing *b, uint64_t slot) {
+  const reservation *r = backing_reservation_of(b, slot);
+  if (r == NULL) return 0;
+  uint64_t index = slot - r->first_slot;
+  const uint32_t *leaf = r->leaves[index / LEAF_SLOTS];
+  return leaf == NULL ? 0 : leaf[index % LEAF_SLOTS];
+}
 // backing_has_slot: whether a slot belongs to a reservation.
 static inline bool backing_has_slot(const vmp_backing *b, uint64_t slot) {
   return backing_reservation_of(b, slot) != NULL;

@@ -98,7 +98,7 @@ static vmp_fence count_claims(vmp_backing *b, uint64_t slot, uint64_t end) {
     c->live++;
     if (!vmp_fence_is_none(c->moved)) {
       if (vmp_clock_known_complete(b->options.clock, c->moved)) {
-        c->moved = VMP_FENCE_NONE;
+        chunk_set_moved(&b->chunks, c, VMP_FENCE_NONE);
       } else {
         after = vmp_fence_merge(after, c->moved);
       }
@@ -330,10 +330,18 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t offset, uint64_t bytes, vm
   return status != VMP_OK ? status : vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
 }
 
+// chunk_over: the usable chunk that holds all of a range, or 0.
+static uint32_t chunk_over(const vmp_backing *b, uint64_t slot, uint64_t end) {
+  uint32_t word = backing_word(b, slot);
+  if (!word_is_home(word)) return 0;
+  const chunk *c = backing_chunk(b, word & WORD_INDEX);
+  return chunk_is_usable(c) && end - c->home <= chunk_slots(c) ? word & WORD_INDEX : 0;
+}
+
 vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                          vmp_gather_report *tally, vmp_fence *out_after) {
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
-  range_state state = look(b, offset, bytes);
+  range_state state = chunk_over(b, slot, end) != 0 ? RANGE_MAPPED : look(b, offset, bytes);
   if (state == RANGE_MAPPED) {
     *out_after = count_claims(b, slot, end);
     return VMP_OK;
@@ -388,7 +396,8 @@ static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fe
       continue;
     }
     chunk *c = backing_chunk(b, id);
-    bool fresh = vmp_fence_is_none(c->fence) || vmp_clock_known_complete(b->options.clock, c->fence);
+    // Of the same streams a later fence says it all; what others have finished need not be kept.
+    bool fresh = (c->fence.streams & ~fence.streams) != 0 && vmp_clock_known_complete(b->options.clock, c->fence);
     c->fence = fresh ? fence : vmp_fence_merge(c->fence, fence);
     if (--c->live == 0) chunk_to_parked(&b->chunks, id);
     slot = c->home + chunk_slots(c);
@@ -426,6 +435,9 @@ vmp_backing_ops vmp_backing_get_ops(vmp_backing *b) {
   return (vmp_backing_ops){
       .self = b,
       .granule_bytes = b->granule_bytes,
+      .glance = {.changes = &b->change_serial,
+                 .parked_orders = &b->chunks.parked_orders,
+                 .num_moved = &b->chunks.num_moved},
       .cost = op_cost,
       .run = op_run,
       .claim = op_claim,

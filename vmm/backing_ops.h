@@ -60,9 +60,18 @@ typedef struct vmp_shared_part {
                          // own window, where nothing may be claimed. low = high: see backing_share.h
 } vmp_shared_part;
 
+// vmp_backing_glance: what holds for all mapped memory, so that most places needn't be asked about one by one. Each may
+// be read between two calls, under the lock; NULL: nothing is known, ask.
+typedef struct vmp_backing_glance {
+  const uint64_t *changes;        // a cursor of next_change that equals it is up to date
+  const uint64_t *parked_orders;  // bit k: some chunk of 2^k granules is parked; a range smaller than each pins none
+  const uint64_t *num_moved;      // chunks that must_wait may be about
+} vmp_backing_glance;
+
 typedef struct vmp_backing_ops {
   void *self;
   uint64_t granule_bytes;
+  vmp_backing_glance glance;
 
   // cost of using [offset, offset + bytes) from `stream`. O(1) for ranges inside one chunk, else O(chunks).
   vmp_cost (*cost)(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream);

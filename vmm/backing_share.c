@@ -87,7 +87,7 @@ static void retire(vmp_backing *b, uint32_t place_id) {
   give_window(b, p);
   p->state = PLACE_RETIRING;
   if (vmp_clock_known_complete(b->options.clock, p->fence)) p->fence = VMP_FENCE_NONE;
-  c->moved = vmp_fence_merge(c->moved, p->fence);
+  chunk_set_moved(&b->chunks, c, vmp_fence_merge(c->moved, p->fence));
   c->aliases++;
   place_list_add(b, &b->retiring, place_id);
   b->slots_retired += p->slots;

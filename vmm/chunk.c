@@ -37,6 +37,7 @@ static void no_longer_ahead(chunk_store *store, chunk *c) {
 
 void chunk_drop(chunk_store *store, uint32_t id) {
   no_longer_ahead(store, chunk_at(store, id));
+  chunk_set_moved(store, chunk_at(store, id), VMP_FENCE_NONE);
   store->held_bytes -= chunk_bytes(store, chunk_at(store, id));
   store->count--;
   vmp_node_give(&store->records, id);
@@ -78,6 +79,9 @@ static chunk_list *parked_list(chunk_store *store, const chunk *c) {
 static void leave_parked(chunk_store *store, uint32_t id) {
   chunk *c = chunk_at(store, id);
   unlink_chunk(store, parked_list(store, c), id);
+  if (store->parked[c->order].head == 0 && store->parked[CHUNK_ORDERS + c->order].head == 0) {
+    store->parked_orders &= ~(UINT64_C(1) << c->order);
+  }
   store->parked_bytes -= chunk_bytes(store, c);
 }
 
@@ -102,6 +106,7 @@ void chunk_to_parked(chunk_store *store, uint32_t id) {
   c->apart = 0;
   c->stamp = ++store->stamp;
   link_after(store, parked_list(store, c), id, parked_list(store, c)->tail);
+  store->parked_orders |= UINT64_C(1) << c->order;
   store->parked_bytes += chunk_bytes(store, c);
 }
 
@@ -113,6 +118,7 @@ void chunk_back_to_parked(chunk_store *store, uint32_t id) {
   c->state = CHUNK_PARKED;
   c->live = 0;
   link_after(store, list, id, prev);
+  store->parked_orders |= UINT64_C(1) << c->order;
   store->parked_bytes += chunk_bytes(store, c);
 }
 
@@ -192,6 +198,10 @@ void chunk_store_check(const chunk_store *store, vmp_report *report) {
     parked += check_list(store, &store->parked[order], order, false, CHUNK_PARKED, "parked", report);
     parked +=
         check_list(store, &store->parked[CHUNK_ORDERS + order], order, true, CHUNK_PARKED, "parked pages", report);
+    bool any = store->parked[order].head != 0 || store->parked[CHUNK_ORDERS + order].head != 0;
+    if ((store->parked_orders >> order & 1) != (any ? 1 : 0)) {
+      vmp_report_fault(report, "chunk: the bit of the parked lists of order %u is wrong", order);
+    }
     spare += check_list(store, &store->spare[order], order, false, CHUNK_SPARE, "spare", report);
   }
   if (parked != store->parked_bytes) {

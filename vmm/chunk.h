@@ -20,6 +20,7 @@
 //   - held_bytes = sum over all records, TRANSIT ones included, and never exceeds the hard limit by a new chunk.
 //   - a chunk is in a list if and only if it is PARKED or SPARE; live = 0 in every state but LIVE.
 //   - stamps rise along each parked list.
+//   - parked_orders has a bit for each parked list that isn't empty; num_moved counts the chunks with a moved fence.
 #ifndef VMPOOL_VMM_CHUNK_H_
 #define VMPOOL_VMM_CHUNK_H_
 
@@ -38,7 +39,7 @@ typedef struct chunk {
   uint64_t home;        // first slot, while it is mapped there alone
   vmp_cu_handle handle;
   vmp_fence fence;      // who may still touch bytes that were released
-  vmp_fence moved;      // who used it at earlier places, when it was moved here
+  vmp_fence moved;      // who used it at earlier places, when it was moved here; see chunk_set_moved
   uint64_t stamp;       // when it was parked
   uint64_t generation;  // of its mapping at home
   uint32_t live;        // claims that touch it
@@ -62,6 +63,7 @@ typedef struct chunk_store {
   vmp_node_pool records;
   uint64_t granule_bytes;
   chunk_list parked[PARKED_LISTS], spare[CHUNK_ORDERS];
+  uint64_t parked_orders, num_moved;
   uint64_t stamp;
   uint64_t hard_limit_bytes, soft_limit_bytes;
   uint64_t held_bytes, parked_bytes, spare_bytes, mapped_bytes, peak_mapped_bytes, broken_bytes;
@@ -70,12 +72,21 @@ typedef struct chunk_store {
   uint64_t count, created, released;
 } chunk_store;
 
-static inline chunk *chunk_at(const chunk_store *store, uint32_t id) { return vmp_node_at(&store->records, id); }
+static inline chunk *chunk_at(const chunk_store *store, uint32_t id) {
+  return (chunk *)(store->records.origins[id >> VMP_NODE_BLOCK_LOG2] + (uintptr_t)id * sizeof(chunk));
+}
 static inline uint64_t chunk_slots(const chunk *c) { return UINT64_C(1) << c->order; }
 // chunk_users: everybody who may still touch the chunk's memory, here or at its earlier places.
 static inline vmp_fence chunk_users(const chunk *c) { return vmp_fence_merge(c->fence, c->moved); }
 static inline uint64_t chunk_bytes(const chunk_store *store, const chunk *c) {
   return store->granule_bytes << c->order;
+}
+
+// chunk_set_moved says who used the chunk at earlier places.
+static inline void chunk_set_moved(chunk_store *store, chunk *c, vmp_fence fence) {
+  store->num_moved += vmp_fence_is_none(fence) ? 0 : 1;
+  store->num_moved -= vmp_fence_is_none(c->moved) ? 0 : 1;
+  c->moved = fence;
 }
 
 void chunk_store_init(chunk_store *store, uint64_t granule_bytes);

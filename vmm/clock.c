@@ -187,10 +187,10 @@ bool vmp_clock_known_complete(const vmp_clock *clock, vmp_fence fence) {
 vmp_fence vmp_clock_others(const vmp_clock *clock, vmp_fence fence, vmp_stream_index self) {
   // A shared lane is several streams: "self" is then not known to be the one that the fence means.
   bool alone = self != CLOCK_OVERFLOW_LANE && atomic_load(&clock->lanes[self].members) <= 1;
-  uint64_t left = 0;
-  for (uint64_t streams = fence.streams; streams != 0; streams &= streams - 1) {
+  uint64_t left = 0, streams = fence.streams;
+  if (alone) streams &= ~(UINT64_C(1) << self);
+  for (; streams != 0; streams &= streams - 1) {
     uint32_t lane = (uint32_t)__builtin_ctzll(streams);
-    if (lane == self && alone) continue;
     if (clock_lane_complete(clock, lane, fence.sequence)) continue;
     if (alone && atomic_load(&clock->ordered[self][lane]) >= clock_need(clock, lane, fence.sequence)) continue;
     left |= UINT64_C(1) << lane;

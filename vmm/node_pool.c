@@ -67,11 +67,8 @@ bool vmp_node_pool_grow(vmp_node_pool *pool, uint32_t nodes) {
 }
 
 void vmp_node_give(vmp_node_pool *pool, uint32_t index) {
-  unsigned char *node = vmp_node_at(pool, index);
-  memset(node, 0, pool->node_bytes);
-  memcpy(node, &pool->free_list, sizeof pool->free_list);
-  pool->free_list = index;
-  pool->used--;
+  memset(vmp_node_at(pool, index), 0, pool->node_bytes);
+  vmp_node_give_zeroed(pool, index);
 }
 
 uint64_t vmp_node_pool_bytes(const vmp_node_pool *pool) {

@@ -78,6 +78,13 @@ static inline uint32_t vmp_node_take(vmp_node_pool *pool) {
 // vmp_node_give returns a node; its content is lost.
 void vmp_node_give(vmp_node_pool *pool, uint32_t index);
 
+// vmp_node_give_zeroed does the same for a node that the caller has zeroed.
+static inline void vmp_node_give_zeroed(vmp_node_pool *pool, uint32_t index) {
+  *(uint32_t *)vmp_node_at(pool, index) = pool->free_list;
+  pool->free_list = index;
+  pool->used--;
+}
+
 // vmp_node_pool_bytes: host memory held.
 uint64_t vmp_node_pool_bytes(const vmp_node_pool *pool);
 

@@ -222,17 +222,17 @@ VTEST_F(MidCheck, RunTrees, broken) {
   give_on(f, 6 * MIB, 1, 6);
   rig_check(f);
   uint32_t low = index_at(f, 2 * MIB), high = index_at(f, 6 * MIB);
-  unsigned class = vmp_range_class(2 * MIB);
+  unsigned class = vmp_mid_class(2 * MIB);
   uint32_t *root = &f->mid->runs.roots[class], kept = *root;
   vmp_mid_piece *top = vmp_mid_piece_at(f->mid, *root);
   uint32_t links[2] = {top->links[0], top->links[1]};
   VASSERT_TRUE(kept == low || kept == high);
   f->mid->runs.classes[class / 64] ^= UINT64_C(1) << (class % 64);
-  expect_fault(f, "mid runs: the bitmap is wrong about size class 256");
+  expect_fault(f, "mid runs: the bitmap is wrong about size class 1280");
   f->mid->runs.classes[class / 64] ^= UINT64_C(1) << (class % 64);
-  f->mid->runs.words ^= UINT64_C(1) << (class / 64);
-  expect_fault(f, "mid runs: the bitmap is wrong about size class 256");
-  f->mid->runs.words ^= UINT64_C(1) << (class / 64);
+  f->mid->runs.words[class / 64 / 64] ^= UINT64_C(1) << (class / 64 % 64);
+  expect_fault(f, "mid runs: the bitmap is wrong about size class 1280");
+  f->mid->runs.words[class / 64 / 64] ^= UINT64_C(1) << (class / 64 % 64);
   top->links[0] = links[1];
   top->links[1] = links[0];
   expect_fault(f, "is out of order");
@@ -259,7 +259,7 @@ VTEST_F(MidCheck, RunInAnotherClass, broken) {
   vmp_mid_runs_enter(f->mid, head, head);
   at(f, 2 * MIB)->bytes = 2 * MIB;
   f->mid->runs.bytes += MIB;
-  expect_fault(f, "mid runs: the run at 0x200000 is in size class 224");
+  expect_fault(f, "mid runs: the run at 0x200000 is in size class 1024");
 }
 
 VTEST_F(MidCheck, ATreeOfRunsWithACycle, broken) {
