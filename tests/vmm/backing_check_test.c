@@ -57,6 +57,13 @@ VTEST_F(BackingCheck, TheSlotTable, rig) {
   CORRUPT(f, f->backing->reservations[0].high_slot, f->backing->reservations[0].first_slot, "above the high slot");
 }
 
+VTEST_F(BackingCheck, WhatCanBeSeenAtAGlance, rig) {
+  CORRUPT(f, f->backing->chunks.parked_orders, 0, "the bit of the parked lists of order 0 is wrong");
+  CORRUPT(f, f->backing->chunks.parked_orders, 3, "the bit of the parked lists of order 1 is wrong");
+  CORRUPT(f, f->backing->chunks.num_moved, 1, "0 chunks were moved under work, but 1 are counted");
+  CORRUPT(f, first_chunk(f)->moved, ((vmp_fence){1, 1}), "1 chunks were moved under work, but 0 are counted");
+}
+
 VTEST_F(BackingCheck, ChunksAndTheirStates, rig) {
   CORRUPT(f, first_chunk(f)->live, 0u, "has 0 live claims in state live");
   CORRUPT(f, first_chunk(f)->state, (uint8_t)CHUNK_SPARE, "is called spare");
