@@ -13,6 +13,7 @@
 #include "pool/log.h"
 #include "pool/pool.h"
 #include "pool/thread_cache.h"
+#include "pool/watch.h"
 
 // Larger sizes are no sizes: no address space holds them. They are refused without being counted.
 #define MAX_BYTES (UINT64_C(1) << 47)
@@ -123,6 +124,7 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
     vmp_log_failed(pool, plan, status, stream);
   }
   vmp_guard_unlock(&pool->guard);
+  if (status < 0) vmp_watch_failed(pool, status);
   if (status == VMP_OK) *out_ptr = (void *)(uintptr_t)address;
   return status;
 }

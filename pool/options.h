@@ -103,7 +103,11 @@ typedef vmp_sizes vmp_value_sizes;
   X(log_ring, bytes, ONLY, none, "0", NULL, ZERO, "size of the event log as a ring; 0: it grows")                      \
   X(log_stacks, bytes, ONLY, none, "0", NULL, ZERO, "a stack is logged per so many bytes; 0: none")                    \
   X(margin, share, REAL, predict_margin, "0.04", NULL, ZERO, "predictive: mapped beyond what a step needed")           \
-  X(step_waits, flag, INT, step_waits, "0", NULL, ZERO, "predictive: vmp_pool_step waits for the worker")
+  X(step_waits, flag, INT, step_waits, "0", NULL, ZERO, "predictive: vmp_pool_step waits for the worker")            \
+  X(snapshot_on, text, ONLY, none, "", NULL, ZERO, "when a snapshot is written by itself: oom|exit|signal=USR2")       \
+  X(snapshot_dir, text, ONLY, none, "", NULL, ZERO, "folder of those snapshots")                                       \
+  X(live, flag, ONLY, none, "0", NULL, ZERO, "figures in shared memory, for vmpool ps and top")                        \
+  X(control, flag, ONLY, none, "0", NULL, ZERO, "a socket for snapshot, trim, defragment and limits")
 
 typedef enum vmp_option {
 #define X(key, ...) VMP_OPTION_##key,

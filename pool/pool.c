@@ -13,6 +13,7 @@
 #include "pool/log.h"
 #include "pool/option_text.h"
 #include "pool/predict.h"
+#include "pool/watch.h"
 #include "vmm/context.h"
 #include "vmm/driver_error.h"
 #include "vmm/memory.h"
@@ -184,6 +185,7 @@ vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options)
     return status;
   }
   status = vmp_config_read(&pool->config, NULL, options, vmp_config_environment());
+  if (status == VMP_OK) status = vmp_watch_check(&pool->config);
   if (status == VMP_OK) status = open_driver(pool, given_driver(options));
   if (status == VMP_OK) status = open_device(pool);
   if (status == VMP_OK) status = open_backing(pool);
@@ -191,6 +193,7 @@ vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options)
   vmp_status news = status > 0 ? status : VMP_OK;
   if (status >= 0) status = keep_config_text(pool);
   if (status >= 0) status = vmp_log_open_configured(pool);
+  if (status >= 0) status = vmp_watch_open(pool);
   if (status >= 0 && pool->config.strategy == VMP_STRATEGY_PREDICTIVE) status = vmp_predict_start(pool);
   if (status < 0) {
     vmp_error first = *vmp_last_error();  // taking things apart may fail too: the first cause counts
@@ -211,6 +214,7 @@ static void keep_first(vmp_status *first, vmp_status status) {
 static vmp_status dispose(vmp_pool *pool) {
   vmp_status first = VMP_OK;
   vmp_predict_end(pool);
+  vmp_watch_close(pool);
   vmp_log_close(pool);
   vmp_caches_close(pool);
   vmp_regions_dispose(pool);
@@ -241,7 +245,8 @@ static vmp_status fail_busy(const vmp_pool *pool) {
   }
   return vmp_fail(VMP_ERROR_BUSY,
                   "%" PRIu64 " live blocks of %" PRIu64 " bytes (%" PRIu64 " requested) and %" PRIu64
-                  " regions of %" PRIu64 " committed bytes are left in the pool \"%.64s\"; free them first, or create it "
+                  " regions of %" PRIu64
+                  " committed bytes are left in the pool \"%.64s\"; free them first, or create it "
                   "with destroy_releases",
                   vmp_pool_num_blocks(pool), vmp_pool_live_bytes(pool) - pool->regions.live_bytes,
                   vmp_pool_requested_bytes(pool) - pool->regions.live_bytes, pool->regions.count,
@@ -300,6 +305,7 @@ vmp_status vmp_pool_destroy(vmp_pool *pool) {
   vmp_guard_unlock(&pool->guard);
   if (status != VMP_OK) return status;
 
+  vmp_watch_end(pool);
   vmp_status first = wait_for_all(pool, fence);
   vmp_error error = *vmp_last_error();
   vmp_status disposed = dispose(pool);

@@ -73,6 +73,7 @@ typedef struct vmp_failure {
 } vmp_failure;
 
 struct vmp_log;
+struct vmp_watch;
 
 struct vmp_pool {
   uint64_t id;                                     // no other pool of the process has or had it
@@ -130,6 +131,7 @@ struct vmp_pool {
   bool defragmenting;                                       // some thread is
   vmp_failure failure;
   struct vmp_log *log;  // NULL: nothing is logged
+  struct vmp_watch *watch;  // NULL: nothing is watched; set at creation
   bool over_limit;  // a lowered hard limit is not reached yet: frees go on shrinking
 };
 

@@ -97,35 +97,45 @@ static bool write_document(snapshot *s) {
   return !vmp_json_failed(&s->json);
 }
 
-static vmp_status write_to(snapshot *s) {
+// make writes the text. False: no host memory.
+static bool make(snapshot *s) {
   vmp_pool *pool = s->pool;
   // What asks the driver, or waits for those who do, comes before the lock.
   s->device_free_bytes = vmp_stats_device_free(pool);
   vmp_driver_get_calls(pool->driver, &s->calls);
   vmp_clock_walk_streams(pool->clock, keep_stream, s);
-  bool whole = make_room(s);
-  if (whole) {
-    vmp_guard_lock(&pool->guard);
-    vmp_caches_fold(pool);
-    vmp_caches_stop(pool);
-    whole = write_document(s);
-    vmp_caches_go(pool);
-    vmp_guard_unlock(&pool->guard);
-  }
-  if (!whole) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the snapshot's text");
-  return vmp_save_file(s->path, s->json.text, s->json.length);
+  if (!make_room(s)) return false;
+  vmp_guard_lock(&pool->guard);
+  vmp_caches_fold(pool);
+  vmp_caches_stop(pool);
+  bool whole = write_document(s);
+  vmp_caches_go(pool);
+  vmp_guard_unlock(&pool->guard);
+  return whole;
 }
 
-vmp_status vmp_snapshot_write(vmp_pool *pool, const char *path, const char *trigger) {
+vmp_status vmp_snapshot_make(vmp_pool *pool, const char *path, const char *trigger, vmp_json *out_json) {
   snapshot *s = vmp_mem_calloc(1, sizeof *s);
   if (s == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for a snapshot");
   s->pool = pool;
   s->path = path;
   s->trigger = trigger;
-  vmp_status status = write_to(s);
+  bool whole = make(s);
+  if (whole) {
+    *out_json = s->json;
+  } else {
+    vmp_json_free(&s->json);
+  }
   vmp_mem_free(s->blocks);
-  vmp_json_free(&s->json);
   vmp_mem_free(s);
+  return whole ? VMP_OK : vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the snapshot's text");
+}
+
+vmp_status vmp_snapshot_write(vmp_pool *pool, const char *path, const char *trigger) {
+  vmp_json json = {0};
+  vmp_status status = vmp_snapshot_make(pool, path, trigger, &json);
+  if (status == VMP_OK) status = vmp_save_file(path, json.text, json.length);
+  vmp_json_free(&json);
   return status;
 }
 

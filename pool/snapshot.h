@@ -52,6 +52,10 @@ void vmp_snapshot_ranges(snapshot *s);
 // vmp_snapshot_fence writes a fence as two cells: the mask of streams, the sequence number; zeros when nobody is left.
 void vmp_snapshot_fence(snapshot *s, vmp_fence fence);
 
+// vmp_snapshot_make writes a pool's snapshot to memory; the caller frees *out_json. `path`: where it will be, for the
+// log ("": nowhere). VMP_ERROR_HOST_OUT_OF_MEMORY.
+vmp_status vmp_snapshot_make(vmp_pool *pool, const char *path, const char *trigger, vmp_json *out_json);
+
 // vmp_snapshot_write writes a pool's snapshot to a file; `trigger` says why ("call", "oom", "exit", "signal",
 // "socket"). What vmp_pool_snapshot returns.
 vmp_status vmp_snapshot_write(vmp_pool *pool, const char *path, const char *trigger);

@@ -7,10 +7,21 @@
 //                            cached by threads while a log is written
 //     log_ring:SIZE          the file is a ring of this size (1MiB or more), and holds the latest events; default: it
 //                            grows
+//     snapshot_on:WHEN       a snapshot is written by itself: oom (an allocation failed for want of memory; the first
+//     four
+//                            times), exit (the pool is destroyed, or the process exits with it), signal=USR2 (or USR1,
+//                            HUP, QUIT, WINCH; a handler that was there is called as well), with | between them
+//     snapshot_dir:DIR       where to: DIR/vmpool-PID-POOL-oom.json and so on; default the current folder
+//     live:1                 figures and map in shared memory (/dev/shm/vmpool-PID-POOL, mode 0600), renewed ten times
+//     a
+//                            second and readable when the process hangs: vmpool ps, vmpool top
+//     control:1              live, and a socket on which the same user may ask for a snapshot, trim, defragment and
+//     change
+//                            limits
 //     log_stacks:SIZE        one call stack is recorded per so many bytes allocated; default none
 //
-// `vmpool record -- COMMAND` does the same for a command. The file is written through a mapping: what was recorded is
-// there after a crash. Don't truncate it while it is written.
+// signal, live and control use a thread of the pool's own. `vmpool record -- COMMAND` does the same for a command. The
+// file is written through a mapping: what was recorded is there after a crash. Don't truncate it while it is written.
 #ifndef VMPOOL_POOL_VMPOOL_LOG_H_
 #define VMPOOL_POOL_VMPOOL_LOG_H_
 
