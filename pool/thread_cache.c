@@ -108,6 +108,7 @@ void vmp_cache_fold_own(vmp_pool *pool, vmp_stream stream) {
 }
 
 void vmp_caches_fold(vmp_pool *pool) {
+  pool->cached_bytes = 0;
   if (pool->caches == NULL) return;
   vmp_caches_stop(pool);
   for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) fold(pool, cache);
