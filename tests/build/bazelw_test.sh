@@ -23,35 +23,40 @@ fake() {
 machine() {
   case_name=$1
   rm -rf "$scratch"
-  mkdir -p "$scratch/bin" "$scratch/src"
+  mkdir -p "$scratch/bin" "$scratch/src" "$scratch/include/cairo"
   : >"$scratch/log"
-  for real in sh env cat mkdir chmod; do ln -s "$(command -v "$real")" "$scratch/bin/$real"; done
+  for real in sh env cat mkdir chmod cp; do ln -s "$(command -v "$real")" "$scratch/bin/$real"; done
   fake true ''  # for sudo; the shell's own is no program
   fake id 'echo 1000'
 }
 with_root() { fake id 'echo 0'; }
 with_bazel() { fake "$1" 'echo "ran as given: $*"; exit 5'; }
+# As a preprocessor, the compiler finds the header that it is asked for where the machine has it.
+preprocessor='IFS= read -r line; header=${line#*<}; [ -e "'$scratch'/include/${header%>*}" ]'
 with_compiler() {
-  # As a preprocessor it finds jansson.h where the machine has it.
-  fake gcc "cat >/dev/null; [ -e '$scratch/jansson.h' ]"
+  fake gcc "$preprocessor"
   fake g++ ''
 }
 with_googletest() {
   mkdir -p "$scratch/src/googletest/src"
   : >"$scratch/src/googletest/src/gtest.cc"
 }
-with_jansson() { : >"$scratch/jansson.h"; }
+with_headers() { for header in jansson.h zlib.h cairo/cairo.h; do : >"$scratch/include/$header"; done; }
 
 # apt-get that puts the fakes of what it is asked for into place.
 with_apt() {
+  printf '#!/bin/sh\n%s\n' "$preprocessor" >"$scratch/src/gcc"
+  chmod +x "$scratch/src/gcc"
   fake apt-get "
     for word in \"\$@\"; do
       case \$word in
         bazel-bootstrap) printf '#!/bin/sh\necho installed bazel \"\$*\"\n' >'$scratch/bin/bazel'; chmod +x '$scratch/bin/bazel' ;;
-        gcc) printf '#!/bin/sh\ncat >/dev/null; [ -e $scratch/jansson.h ]\n' >'$scratch/bin/gcc'; chmod +x '$scratch/bin/gcc' ;;
+        gcc) cp '$scratch/src/gcc' '$scratch/bin/gcc' ;;
         g++) printf '#!/bin/sh\n' >'$scratch/bin/g++'; chmod +x '$scratch/bin/g++' ;;
         googletest) mkdir -p '$scratch/src/googletest/src'; : >'$scratch/src/googletest/src/gtest.cc' ;;
-        libjansson-dev) : >'$scratch/jansson.h' ;;
+        libjansson-dev) : >'$scratch/include/jansson.h' ;;
+        zlib1g-dev) : >'$scratch/include/zlib.h' ;;
+        libcairo2-dev) : >'$scratch/include/cairo/cairo.h' ;;
       esac
     done
     echo 'chatter of apt'"
@@ -74,7 +79,7 @@ expect_not_in() {
 }
 
 machine 'all present'
-with_bazel bazel && with_compiler && with_googletest && with_jansson && with_apt && with_sudo
+with_bazel bazel && with_compiler && with_googletest && with_headers && with_apt && with_sudo
 run test //... --config=ci -- a 'b c'
 expect_status 5
 expect_in out "$out" 'ran as given: test //... --config=ci -- a b c'
@@ -83,7 +88,7 @@ expect_not_in log "$log" sudo
 [ -z "$err" ] || fail 'says something although there is nothing to say'
 
 machine 'bazelisk in place of bazel'
-with_bazel bazelisk && with_compiler && with_googletest && with_jansson && with_apt && with_root
+with_bazel bazelisk && with_compiler && with_googletest && with_headers && with_apt && with_root
 fake bazelisk 'echo "bazelisk $USE_BAZEL_VERSION: $*"'
 run build //:vmpool
 expect_status 0
@@ -91,7 +96,7 @@ expect_in out "$out" 'bazelisk 7.x: build //:vmpool'
 expect_not_in log "$log" apt-get
 
 machine 'bazel goes before bazelisk'
-with_bazel bazel && with_bazel bazelisk && with_compiler && with_googletest && with_jansson
+with_bazel bazel && with_bazel bazelisk && with_compiler && with_googletest && with_headers
 run info
 expect_in log "$log" 'bazel info'
 expect_not_in log "$log" bazelisk
@@ -101,9 +106,9 @@ with_root && with_apt
 run test //...
 expect_status 0
 [ "$out" = 'installed bazel test //...' ] || fail 'standard output is not that of bazel alone'
-expect_in err "$err" 'installing with apt-get: bazel-bootstrap gcc g++ googletest libjansson-dev'
+expect_in err "$err" 'installing with apt-get: bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev'
 expect_in log "$log" 'apt-get update'
-expect_in log "$log" 'apt-get install -q -y --no-install-recommends bazel-bootstrap gcc g++ googletest libjansson-dev'
+expect_in log "$log" 'apt-get install -q -y --no-install-recommends bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev'
 expect_not_in log "$log" sudo
 
 machine 'nothing present, with sudo'
@@ -119,9 +124,9 @@ machine 'only libraries missing, as root'
 with_root && with_apt && with_bazel bazel && with_compiler
 run test //...
 expect_status 5
-expect_in err "$err" 'installing with apt-get: googletest libjansson-dev'
+expect_in err "$err" 'installing with apt-get: googletest libjansson-dev zlib1g-dev libcairo2-dev'
 
-machine 'only jansson missing, with sudo'
+machine 'only headers missing, with sudo'
 with_sudo && with_apt && with_bazel bazel && with_compiler && with_googletest
 run test //...
 expect_status 5
@@ -131,7 +136,7 @@ machine 'nothing present, neither root nor sudo'
 with_apt
 run test //...
 expect_status 2
-expect_in err "$err" 'apt-get install bazel-bootstrap gcc g++ googletest libjansson-dev'
+expect_in err "$err" 'apt-get install bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev'
 expect_not_in log "$log" 'apt-get'
 
 machine 'sudo that wants a password'
@@ -159,18 +164,18 @@ with_root && with_apt
 fake apt-get ''
 run test //...
 expect_status 2
-expect_in err "$err" 'still missing after the installation: bazel-bootstrap gcc g++ googletest libjansson-dev'
+expect_in err "$err" 'still missing after the installation: bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev'
 
 machine 'libraries missing, nothing to install them with'
 with_bazel bazel && with_compiler
 run build //:vmpool
 expect_status 5
 expect_in out "$out" 'ran as given: build //:vmpool'
-expect_in err "$err" 'apt-get install googletest libjansson-dev'
+expect_in err "$err" 'apt-get install googletest libjansson-dev zlib1g-dev libcairo2-dev'
 expect_in err "$err" 'going on'
 
 machine 'a compiler of the user'
-with_bazel bazel && with_googletest && with_jansson
+with_bazel bazel && with_googletest && with_headers
 fake g++ ''
 fake mycc 'cat >/dev/null'
 status=0

@@ -1,4 +1,4 @@
-"""The three things from outside: GoogleTest's sources, the CUDA headers, jansson. WORKSPACE (Bazel 4 to 7) and
+"""What comes from outside: GoogleTest's sources, the CUDA headers, the system's libraries for the tools. WORKSPACE (Bazel 4 to 7) and
 MODULE.bazel (Bazel 7 and later) call the same rules. Each writes its repository's BUILD file; none of them fails for
 something that the build at hand doesn't need."""
 
@@ -127,49 +127,68 @@ cuda_headers = repository_rule(
     doc = "cuda.h and cudaTypedefs.h from CUDA_PATH, CUDA_HOME or the usual prefixes, else an empty library.",
 )
 
-# ---- jansson ----
+# ---- libraries of the system, for the tools ----
 
-_JANSSON_BUILD = _LOADS + """
+_LIBRARY_BUILD = _LOADS + """
 cc_library(
-    name = "jansson",
-    hdrs = ["include/jansson.h", "include/jansson_config.h"],
+    name = "{name}",
+    hdrs = {headers},
     includes = ["include"],
-    linkopts = ["-ljansson"],
+    linkopts = ["-l{link}"],
 )
 """
 
-# Fails when it is built, not when it is loaded: the library itself doesn't need jansson.
-_NO_JANSSON_BUILD = _LOADS + """
+# Fails when it is built, not when it is loaded: the library itself needs none of these.
+_NO_LIBRARY_BUILD = _LOADS + """
 genrule(
     name = "missing",
-    outs = ["include/jansson.h"],
-    cmd = "echo 'no jansson.h: install the package libjansson-dev' >&2; exit 1",
+    outs = ["include/{header}"],
+    cmd = "echo 'no {header}: install the package {package}' >&2; exit 1",
 )
 
 cc_library(
-    name = "jansson",
-    hdrs = ["include/jansson.h"],
+    name = "{name}",
+    hdrs = ["include/{header}"],
     includes = ["include"],
 )
 """
 
-def _system_jansson_impl(rctx):
-    headers = {}
+def _find_header(rctx, header):
     folders = ["/usr/include", "/usr/local/include"]
     if _exists(rctx, "/usr/include"):
-        # the second header is specific to the architecture
+        # some headers are specific to the architecture
         folders += [str(entry) for entry in rctx.path("/usr/include").readdir() if "-linux-" in entry.basename]
-    for name in ["jansson.h", "jansson_config.h"]:
-        for folder in folders:
-            if name not in headers and _exists(rctx, folder + "/" + name):
-                headers[name] = folder + "/" + name
-    if len(headers) == 2:
-        for name, path in headers.items():
-            rctx.symlink(path, "include/" + name)
-    rctx.file("BUILD", _JANSSON_BUILD if len(headers) == 2 else _NO_JANSSON_BUILD)
+    for folder in folders:
+        if _exists(rctx, folder + "/" + header):
+            return folder + "/" + header
+    return ""
 
-system_jansson = repository_rule(
-    implementation = _system_jansson_impl,
+def _system_library_impl(rctx):
+    found = {header: _find_header(rctx, header) for header in rctx.attr.headers}
+    missing = [header for header in rctx.attr.headers if not found[header]]
+    if missing:
+        rctx.file("BUILD", _NO_LIBRARY_BUILD.format(
+            name = rctx.attr.target,
+            header = missing[0],
+            package = rctx.attr.package,
+        ))
+        return
+    for header, path in found.items():
+        rctx.symlink(path, "include/" + header)
+    rctx.file("BUILD", _LIBRARY_BUILD.format(
+        name = rctx.attr.target,
+        headers = ["include/" + header for header in rctx.attr.headers],
+        link = rctx.attr.link,
+    ))
+
+system_library = repository_rule(
+    implementation = _system_library_impl,
+    attrs = {
+        "target": attr.string(mandatory = True, doc = "The library's name in its repository."),
+        "headers": attr.string_list(mandatory = True, doc = "All of its headers, below /usr/include."),
+        "link": attr.string(mandatory = True, doc = "What -l takes."),
+        "package": attr.string(mandatory = True, doc = "Debian's package with the headers, for the message."),
+    },
     local = True,
-    doc = "The system's jansson, the JSON reader of the tools.",
+    doc = "A library of the system that the tools use: its headers, where they are, and its name for the linker.",
 )

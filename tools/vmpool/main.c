@@ -25,6 +25,7 @@ static const command commands[] = {
     {"bench", "vmpool bench", cmd_bench, "what the pool costs: time, memory, driver calls"},
     {"generate", "vmpool generate", cmd_generate, "traces of training steps and of serving, from model shapes"},
     {"map", "vmpool map", cmd_map, "a pool's snapshot as text: where the memory is"},
+    {"html", "vmpool html", cmd_html, "a pool's snapshot as one page for a browser, without a network"},
     {"probe", "vmpool probe", cmd_probe, "what a driver can do, what its calls cost, and what its manual leaves open"},
 };
 
