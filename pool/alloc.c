@@ -60,8 +60,13 @@ static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *place
 // promise makes room in the books for one more block; withdraw takes it back.
 static vmp_status promise(vmp_pool *pool, const vmp_plan *plan) {
   vmp_status status = vmp_books_promise(pool, plan->layer);
-  if (status != VMP_OK || vmp_label_is_none(plan->label)) return status;
-  status = vmp_label_promise(&pool->tags);
+  if (status != VMP_OK) return status;
+  bool labelled = !vmp_label_is_none(plan->label);
+  if (labelled) status = vmp_label_promise(&pool->tags);
+  if (status == VMP_OK && plan->graph != NULL) {
+    status = vmp_capture_promise(pool);
+    if (status != VMP_OK && labelled) vmp_label_withdraw(&pool->tags);
+  }
   if (status != VMP_OK) vmp_books_withdraw(pool, plan->layer);
   return status;
 }
@@ -69,6 +74,7 @@ static vmp_status promise(vmp_pool *pool, const vmp_plan *plan) {
 static void withdraw(vmp_pool *pool, const vmp_plan *plan) {
   vmp_books_withdraw(pool, plan->layer);
   if (!vmp_label_is_none(plan->label)) vmp_label_withdraw(&pool->tags);
+  if (plan->graph != NULL) vmp_capture_withdraw(pool);
 }
 
 // order makes the caller's stream wait for what may still touch the block. Without the lock.
@@ -94,6 +100,7 @@ static vmp_status hand_out(vmp_pool *pool, const vmp_plan *plan, const vmp_place
   if (status == VMP_OK) {
     settle(pool, plan, placed, stream);
     vmp_log_alloc(pool, plan, placed, stream);
+    if (plan->graph != NULL) vmp_capture_enter(pool, plan->graph, placed->offset, placed->bytes, (int)plan->layer);
     if (unfinished) pool->unfinished_wait_allocs++;
     return VMP_OK;
   }
@@ -107,6 +114,7 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
   plan->request.stream = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
   pool->seen_streams |= UINT64_C(1) << plan->request.stream;
+  plan->graph = vmp_capture_of(pool, stream);
   vmp_placed placed;
   vmp_status status = vmp_oom_refuse(pool, plan);
   if (status == VMP_OK) status = promise(pool, plan);
@@ -230,9 +238,11 @@ static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, uint64_t by
   if (pool->over_limit) vmp_limits_shrink(pool);
 }
 
-static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index) {
+static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index, vmp_stream stream) {
   uint64_t offset = 0;
   bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
+  vmp_status kept;
+  if (in_pool && pool->captures.graphs != NULL && vmp_capture_free(pool, offset, stream, index, &kept)) return kept;
   uint64_t word = in_pool ? vmp_books_take(pool, offset) : 0;
   if (word == 0) return not_live(pool, ptr, in_pool, offset);
   took_out(pool, offset, word, block_bytes(pool, offset), index, fence_of_free(pool, offset, word, index));
@@ -249,7 +259,7 @@ __attribute__((noinline)) static vmp_status free_missed(vmp_pool *pool, void *pt
   if (pool->strong_caches && vmp_cache_free_strong(pool, ptr, stream)) return VMP_OK;
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
-  vmp_status status = free_locked(pool, ptr, index);
+  vmp_status status = free_locked(pool, ptr, index, stream);
   if (status == VMP_OK) vmp_cache_make_room(pool, (uintptr_t)ptr, stream, index);
   vmp_guard_unlock(&pool->guard);
   vmp_clock_mark_new(pool->clock);
@@ -272,6 +282,8 @@ static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index inde
   uint64_t word = in_pool ? vmp_books_get(pool, offset) : 0;
   if (word == 0) return not_live(pool, ptr, in_pool, offset);
   pool->seen_streams |= UINT64_C(1) << index;
+  vmp_graph *graph = vmp_capture_of(pool, stream);
+  if (graph != NULL) return vmp_capture_use(pool, graph, offset);
   uint64_t *mask = vmp_offset_map_find(&pool->streams, offset);
   if (mask != NULL) {
     *mask |= UINT64_C(1) << index;
@@ -304,8 +316,10 @@ vmp_status vmp_stream_retired(vmp_pool *pool, vmp_stream stream) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   vmp_guard_lock(&pool->guard);
-  vmp_caches_retire(pool, stream);
+  bool captures = vmp_capture_of(pool, stream) != NULL;
+  if (!captures) vmp_caches_retire(pool, stream);
   vmp_guard_unlock(&pool->guard);
+  if (captures) return vmp_fail(VMP_ERROR_CAPTURE, "the stream captures; call vmp_capture_end before it is retired");
   return vmp_clock_retire_stream(pool->clock, stream);
 }
 

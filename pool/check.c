@@ -99,11 +99,11 @@ static void check_layers(vmp_pool *pool, vmp_report *report) {
   }
   vmp_buddy_get_stats(pool->buddy, &buddy);
   if (pool->placing > 0) return;
-  const uint64_t *live = pool->live_bytes, *unsettled = pool->unsettled_bytes;
+  const uint64_t *live = pool->live_bytes, *unsettled = pool->unsettled_bytes, *kept = pool->captures.kept_bytes;
   expect(report, "slab's used bytes", used.slab_bytes,
-         live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB] + vmp_caches_bytes(pool));
-  expect(report, "mid's used bytes without spans", used.mid_bytes, live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID]);
-  expect(report, "buddy's used bytes", buddy.block_bytes, live[VMP_LAYER_BUDDY] + unsettled[VMP_LAYER_BUDDY]);
+         live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB] + kept[VMP_LAYER_SLAB] + vmp_caches_bytes(pool));
+  expect(report, "mid's used bytes without spans", used.mid_bytes, live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID] + kept[VMP_LAYER_MID]);
+  expect(report, "buddy's used bytes", buddy.block_bytes, live[VMP_LAYER_BUDDY] + unsettled[VMP_LAYER_BUDDY] + kept[VMP_LAYER_BUDDY]);
   expect(report, "buddy's bytes in pieces", buddy.piece_bytes, piece_bytes);
 }
 
@@ -129,6 +129,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   (void)vmp_span_map_check(&pool->span_map, report);
   vmp_tags_check(pool, report);
   vmp_pins_check(pool, report);
+  vmp_captures_check(pool, report);
   check_books(pool, report);
   check_layers(pool, report);
   vmp_regions_check(pool, report);

@@ -219,6 +219,7 @@ static vmp_status first_try(ladder *l, vmp_placed *out_placed) {
 
 vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_placed) {
   ladder l = {.pool = pool, .plan = plan};
+  if (plan->graph != NULL) return vmp_capture_take(pool, plan, out_placed);
   vmp_status status = first_try(&l, out_placed);
   if (status == VMP_OK || !ladder_helps(status)) return status;
   if (vmp_caches_empty_own(pool)) {

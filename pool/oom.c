@@ -132,6 +132,7 @@ static void measure(vmp_pool *pool, uint64_t device_free_bytes, room *out) {
 // status_of: which kind of shortage it is. What the last attempt said may be about a detour of its own.
 static vmp_status status_of(const room *r, vmp_status status) {
   if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE || status == VMP_ERROR_FRAGMENTED) return status;
+  if (status == VMP_ERROR_CAPTURE) return status;
   if (r->pool->config.strategy == VMP_STRATEGY_STATIC) return VMP_ERROR_OUT_OF_MEMORY;
   return r->limit_binds ? VMP_ERROR_LIMIT : VMP_ERROR_OUT_OF_MEMORY;
 }
@@ -141,7 +142,9 @@ static void add_reason(text *t, const vmp_plan *plan, const room *r, vmp_status 
   const vmp_pool *pool = r->pool;
   uint64_t total = pool->device.total_bytes, ours = r->held_bytes + r->device_free_bytes;
   uint64_t others = total > ours ? total - ours : 0;
-  if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE) {
+  if (status == VMP_ERROR_CAPTURE) {
+    add(t, "the stream captures, so only memory that is complete, new or freed in the capture will do");
+  } else if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE) {
     add_size(t, "address space ran out: ", r->backing.reserved_bytes);
     add(t, " are reserved and the driver gave no more");
   } else if (waited && r->pending_bytes > 0) {

@@ -178,6 +178,7 @@ vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options)
   vmp_pool *pool = vmp_mem_calloc(1, sizeof *pool);
   if (pool == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for a pool");
   vmp_pins_init(&pool->pins);
+  vmp_captures_init(&pool->captures);
   vmp_span_map_init(&pool->span_map);
   vmp_status status = vmp_guard_init(&pool->guard);
   if (status != VMP_OK) {
@@ -220,6 +221,7 @@ static vmp_status dispose(vmp_pool *pool) {
   vmp_regions_dispose(pool);
   vmp_tags_free(&pool->tags);
   vmp_pins_free(&pool->pins);
+  vmp_captures_free(&pool->captures);
   vmp_slab_destroy(pool->slab);
   vmp_mid_destroy(pool->mid);
   vmp_buddy_destroy(pool->buddy);
@@ -239,6 +241,13 @@ static vmp_status dispose(vmp_pool *pool) {
 }
 
 static vmp_status fail_busy(const vmp_pool *pool) {
+  if (pool->captures.graphs != NULL) {
+    return vmp_fail(VMP_ERROR_BUSY,
+                    "%" PRIu64 " graphs of stream captures hold memory of the pool \"%.64s\" (%" PRIu64
+                    " bytes of it freed); call vmp_capture_release first, or create it with destroy_releases",
+                    vmp_captures_num_graphs(&pool->captures), vmp_pool_name(pool),
+                    vmp_captures_kept_bytes(&pool->captures));
+  }
   if (vmp_pool_num_blocks(pool) == 0 && pool->regions.count == 0) {
     return vmp_fail(VMP_ERROR_BUSY, "%" PRIu32 " ranges of the pool \"%.64s\" are pinned; unpin them first",
                     pool->pins.records.used, vmp_pool_name(pool));
@@ -296,10 +305,12 @@ vmp_status vmp_pool_destroy(vmp_pool *pool) {
   vmp_status status = VMP_OK;
   vmp_fence fence = VMP_FENCE_NONE;
   vmp_caches_empty(pool);
-  bool in_use = vmp_pool_num_blocks(pool) > 0 || pool->regions.count > 0 || pool->pins.records.used > 0;
+  bool in_use = vmp_pool_num_blocks(pool) > 0 || pool->regions.count > 0 || pool->pins.records.used > 0 ||
+                pool->captures.graphs != NULL;
   if (in_use && !pool->config.destroy_releases) {
     status = fail_busy(pool);
   } else {
+    vmp_captures_close(pool);
     fence = last_fence(pool);
   }
   vmp_guard_unlock(&pool->guard);

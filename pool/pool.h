@@ -30,6 +30,7 @@
 #include <stdatomic.h>
 
 #include "pool/buddy.h"
+#include "pool/capture.h"
 #include "pool/guard.h"
 #include "pool/mid.h"
 #include "pool/offset_map.h"
@@ -107,6 +108,7 @@ struct vmp_pool {
   vmp_offset_map streams;         // live block -> mask of recorded streams, for the few that have any
   vmp_tags tags;
   vmp_pins pins;
+  vmp_captures captures;
   struct vmp_cache *caches;       // of all threads
   struct vmp_cache *spare_cache;  // for a thread that only frees; made by one that allocates
   bool wants_spare_cache;
@@ -136,8 +138,8 @@ struct vmp_pool {
 };
 
 // ---- blocks: the word that the books keep of a live block; 0 is none ----
-// bits 0-1 layer, bit 2: has recorded streams, bit 3: always set, bit 4: has a tag or a name, bits 8-63 bytes
-// beyond the request.
+// bits 0-1 layer, bit 2: has recorded streams, bit 3: always set, bit 4: has a tag or a name, bit 5: a graph
+// holds it (capture.h), bits 8-63 bytes beyond the request.
 #define VMP_BLOCK_LIVE UINT64_C(8)
 static inline uint64_t vmp_block_word(vmp_layer layer, uint64_t slack_bytes) {
   return (uint64_t)layer | VMP_BLOCK_LIVE | slack_bytes << 8;
@@ -149,11 +151,13 @@ static inline uint64_t vmp_block_word_less(uint64_t word, uint64_t requested_byt
 static inline vmp_layer vmp_block_layer(uint64_t word) { return (vmp_layer)(word & 3); }
 static inline bool vmp_block_has_streams(uint64_t word) { return (word & 4) != 0; }
 static inline uint64_t vmp_block_slack(uint64_t word) { return word >> 8; }
+static inline bool vmp_block_is_captured(uint64_t word) { return (word & 32) != 0; }
 static inline bool vmp_block_is_labelled(uint64_t word) { return (word & 16) != 0; }
 #define VMP_BLOCK_HAS_STREAMS UINT64_C(4)
 #define VMP_BLOCK_HAS_LABEL UINT64_C(16)
+#define VMP_BLOCK_CAPTURED UINT64_C(32)
 // A block whose word has one of these has entries in tables that the lock guards: it isn't freed without the lock.
-#define VMP_BLOCK_HAS_ENTRIES (VMP_BLOCK_HAS_STREAMS | VMP_BLOCK_HAS_LABEL)
+#define VMP_BLOCK_HAS_ENTRIES (VMP_BLOCK_HAS_STREAMS | VMP_BLOCK_HAS_LABEL | VMP_BLOCK_CAPTURED)
 
 // vmp_pool_name: never NULL.
 const char *vmp_pool_name(const vmp_pool *pool);
@@ -237,6 +241,7 @@ typedef struct vmp_plan {
   vmp_request request;
   vmp_label label;
   vmp_domain *domain;     // NULL: the pool's own layers
+  vmp_graph *graph;       // the stream captures: the graph that the block will belong to
   vmp_page_claim *pages;  // a region's pages instead of a block
 } vmp_plan;
 

@@ -67,6 +67,7 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
                    slab.metadata_bytes + vmp_offset_map_metadata_bytes(&pool->blocks) +
                    vmp_offset_map_metadata_bytes(&pool->streams) + vmp_span_map_metadata_bytes(&pool->span_map) +
                    vmp_tags_metadata_bytes(&pool->tags) + vmp_pins_metadata_bytes(&pool->pins) +
+                   vmp_captures_metadata_bytes(&pool->captures) +
                    vmp_caches_metadata(pool) + vmp_regions_metadata(pool);
   if (pool->log != NULL) bytes += vmp_log_metadata_bytes(pool->log);
   for (size_t i = 0; i < pool->num_reservations; i++) {
@@ -123,6 +124,7 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   vmp_clock_get_stats(pool->clock, &clock);
   out->stream_waits = clock.stream_waits;
   out->renamed_streams = clock.renamed_streams;
+  out->graph_kept = vmp_captures_kept_bytes(&pool->captures);
   out->unfinished_wait_allocs = pool->unfinished_wait_allocs;
   out->host_waits = pool->host_waits;
   out->cached = pool->cached_bytes;

@@ -335,6 +335,7 @@ typedef struct vmp_pool_stats_data {
   uint64_t cached;                   // freed blocks that threads keep for themselves: not live, not parked
   uint64_t cached_bound;             // what they may keep by now; peaks are exact to within this where several threads
                                      // or streams allocate, else exact
+  uint64_t graph_kept;               // freed, but graphs of stream captures hold it (vmpool_capture.h)
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
@@ -372,6 +373,7 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 }
 #endif
 
+#include "pool/vmpool_capture.h"
 #include "pool/vmpool_pin.h"
 #include "pool/vmpool_region.h"
 #include "pool/vmpool_predict.h"

@@ -240,7 +240,7 @@ static uint64_t device_room(vmp_backing *b) {
 
 plan_rules backing_first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort) {
   plan_rules rules = {.stream = stream, .effort = effort, .wait_allowed = !b->options.complete_only};
-  if (effort == VMP_EFFORT_READY) rules.wait_allowed = false;
+  if (effort == VMP_EFFORT_READY || effort == VMP_EFFORT_GROW) rules.wait_allowed = false;
   if (effort == VMP_EFFORT_TAKE) {
     rules.wait_allowed = backing_may_move_pending(b);
     return rules;

@@ -44,8 +44,9 @@ typedef enum vmp_effort {
   VMP_EFFORT_TAKE = 1,    // spare and parked chunks, complete ones first, none created; for gathering (backing.h)
   VMP_EFFORT_READY = 2,   // spare chunks, new ones under the soft limit and park_limit, beyond these parked ones that
                           // the stream may use at once: nothing that it would have to wait for
-  VMP_EFFORT_NORMAL = 3,  // also: parked chunks behind a wait of the stream, and new ones up to the hard limit
-  VMP_EFFORT_RESIZE = 4,  // also: give parked chunks of other sizes back to the device and create smaller ones
+  VMP_EFFORT_GROW = 3,    // also: new ones up to the hard limit
+  VMP_EFFORT_NORMAL = 4,  // also: parked chunks behind a wait of the stream
+  VMP_EFFORT_RESIZE = 5,  // also: give parked chunks of other sizes back to the device and create smaller ones
 } vmp_effort;
 
 // vmp_shared_part: a slot of a claim that is to show a chunk that lives elsewhere already.

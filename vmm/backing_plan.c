@@ -286,9 +286,9 @@ void backing_room_around(const vmp_backing *b, hole *h, bool at_start, bool at_e
   }
 }
 
-// idle_bytes: spare and parked memory; with effort READY without what the stream would have to wait for.
+// idle_bytes: spare and parked memory; with efforts READY and GROW without what the stream would have to wait for.
 static uint64_t idle_bytes(const vmp_backing *b, const plan_rules *rules) {
-  if (rules->effort != VMP_EFFORT_READY) return b->chunks.parked_bytes + b->chunks.spare_bytes;
+  if (rules->effort != VMP_EFFORT_READY && rules->effort != VMP_EFFORT_GROW) return b->chunks.parked_bytes + b->chunks.spare_bytes;
   uint64_t bytes = b->chunks.spare_bytes;
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     for (uint32_t id = b->chunks.parked[order].head; id != 0; id = backing_chunk(b, id)->next) {

@@ -1,4 +1,4 @@
-// clock.c: the table of streams, and fences. Events and waits are in clock_events.c.
+// clock.c: the table of streams, and fences. clock_internal.h says what is where.
 //
 // The hit path (vmp_clock_stream of a known stream, vmp_clock_fence, known_complete, others) reads and writes atomics
 // only. A new stream takes the mutex once.
@@ -8,6 +8,8 @@
 #include "vmm/clock_internal.h"
 #include "vmm/driver_error.h"
 #include "vmm/memory.h"
+
+uint64_t vmp_clock_thread(void) { return clock_this_thread(); }
 
 uint64_t clock_this_thread(void) {
   static _Atomic uint64_t next_thread = 1;  // numbers only: no state of any clock or pool

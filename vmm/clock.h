@@ -51,6 +51,9 @@ void vmp_clock_destroy(vmp_clock *clock);
 // 2 is one per thread). Never fails: when the table is full, streams share. Lock-free for known streams.
 vmp_stream_index vmp_clock_stream(vmp_clock *clock, vmp_cu_stream stream);
 
+// vmp_clock_thread: a number that no other living thread has; with handle 2 it names a per-thread default stream.
+uint64_t vmp_clock_thread(void);
+
 // vmp_clock_fence returns "everything submitted to this stream so far".
 vmp_fence vmp_clock_fence(vmp_clock *clock, vmp_stream_index stream);
 
@@ -76,10 +79,20 @@ vmp_status vmp_clock_poll(vmp_clock *clock, vmp_fence fence);
 uint64_t vmp_clock_progress(const vmp_clock *clock);
 // vmp_clock_order makes `stream` wait on the GPU for everything in `fence` that it is not ordered behind yet.
 // The host does not wait. On failure the stream may have been ordered behind a part, which is harmless.
+// VMP_ERROR_CAPTURE: `stream` captures, or must wait for work that can't be marked while another stream captures.
 vmp_status vmp_clock_order(vmp_clock *clock, vmp_cu_stream stream, vmp_fence fence);
 // vmp_clock_wait blocks the host until `fence` is complete, for at most about `timeout_us` (0: only as a poll;
 // UINT64_MAX: without bound, by synchronising). VMP_ERROR_TIMEOUT, _STICKY, _DRIVER.
 vmp_status vmp_clock_wait(vmp_clock *clock, vmp_fence fence, uint64_t timeout_us);
+// vmp_clock_begin_capture says that a stream captures, or is about to: from here on, until vmp_clock_end_capture of the
+// same stream, nothing is recorded on it, it is not queried, and no context is synchronised. Where its capture has not
+// begun yet, what it has been named for is marked first. vmp_clock_end_capture may come before the capture's own end:
+// the driver is asked before the stream is used again. Both for a stream that is not the legacy stream.
+void vmp_clock_begin_capture(vmp_clock *clock, vmp_cu_stream stream);
+void vmp_clock_end_capture(vmp_clock *clock, vmp_cu_stream stream);
+// vmp_clock_anyone: an index for which vmp_clock_others leaves out only what is known complete.
+#define VMP_CLOCK_ANYONE ((vmp_stream_index)63)
+
 // vmp_clock_retire_stream records a last event on a stream that is about to be destroyed and forgets the
 // handle: its index stays valid in fences. Where that fails the host waits for the stream instead; only when
 // that fails too is an error returned.

@@ -1,4 +1,5 @@
-// clock_internal.h: what clock.c (streams, fences) and clock_events.c (events, waits) share. Private to the clock.
+// clock_internal.h: what the clock's files share: clock.c (the table of streams, fences), clock_events.c (events of a
+// stream), clock_streams.c (what a handle names, captures), clock_wait.c (waits). Private to the clock.
 //
 //     lane 0..62   one bit of a fence: usually one stream, more when there are more streams than lanes
 //     lane 63      every stream that found the table full: only a context synchronise completes it
@@ -27,6 +28,9 @@ typedef struct clock_mark {
   vmp_cu_event event;
 } clock_mark;
 
+// Whether a stream captures: no; yes, or about to; was said to have ended, but the driver has not been asked.
+typedef enum clock_capture { CLOCK_FREE = 0, CLOCK_CAPTURES, CLOCK_CAPTURED } clock_capture;
+
 typedef struct clock_entry {
   vmp_cu_stream handle;
   uint64_t thread;         // of handle 2, the per-thread default stream; else 0
@@ -38,6 +42,7 @@ typedef struct clock_entry {
   uint32_t num_marks;  // marks[0..num_marks): oldest first
   uint32_t num_free;   // free_events[0..num_free): made for this stream's context, not recorded
   uint32_t pins;       // host waits that use one of its events without the mutex
+  uint8_t capture;  // clock_capture
   bool used, retired;
   bool renamed;  // the handle names another stream by now: what the old one still runs has no event
   clock_mark marks[CLOCK_MARKS];
@@ -65,6 +70,7 @@ struct vmp_clock {
   _Atomic uint64_t sequence;
   clock_lane lanes[CLOCK_LANES];
   _Atomic uint64_t unmarked;  // lanes that a fence has named, while demanded, since their last mark
+  _Atomic uint32_t captures;  // streams that are not CLOCK_FREE
   _Atomic bool renaming;  // some entry is renamed: synchronise the context
   _Atomic uint64_t last_demand;  // the sequence when a second stream came or memory of others was looked for; 0: never
   _Atomic uint64_t (*ordered)[CLOCK_LANES];  // [self][other]: self runs behind other's work up to this
@@ -114,6 +120,36 @@ bool clock_entry_is_mine(const clock_entry *entry);
 void clock_refresh_lane(vmp_clock *clock, uint32_t lane);
 // clock_drop_entry forgets an entry and destroys its events. Under the mutex.
 void clock_drop_entry(vmp_clock *clock, clock_entry *entry);
+// ---- clock_events.c: under the mutex ----
+// clock_context_is_gone: a context that is gone runs no work any more; its events say nothing.
+bool clock_context_is_gone(int code);
+void clock_resolve_context(vmp_clock *clock, clock_entry *entry);
+// clock_reached notes that everything up to `sequence` has finished on the entry, and frees the marks that are passed.
+void clock_reached(clock_entry *entry, uint64_t sequence);
+const clock_mark *clock_mark_at_or_after(const clock_entry *entry, uint64_t sequence);
+// clock_settle looks how far one stream is, recording a mark when `need` has none. A stream that this thread can't record
+// on (another thread's default stream), or that captures, stays as it is.
+vmp_status clock_settle(vmp_clock *clock, clock_entry *entry, uint64_t need);
+void clock_drop_if_finished(vmp_clock *clock, clock_entry *entry);
+
+// ---- clock_streams.c ----
+bool clock_is_same_stream(const clock_entry *entry, vmp_cu_stream stream);
+// clock_entry_of finds a stream that is not retired. Under the mutex.
+clock_entry *clock_entry_of(vmp_clock *clock, vmp_cu_stream stream);
+// clock_stream_id asks the driver which stream a handle names now; 0 where it can't tell, or for a default stream.
+uint64_t clock_stream_id(vmp_clock *clock, vmp_cu_stream handle);
+// clock_is_capturing asks the driver whether a stream captures, or (a legacy stream) would wait for one that does. Where
+// the question itself fails, the answer is `unknown`. Some context must be current, here and in the two below.
+bool clock_is_capturing(vmp_clock *clock, vmp_cu_stream stream, bool unknown);
+bool clock_captures_now(vmp_clock *clock, clock_entry *entry);
+// clock_may_record: the handle still names the stream, it doesn't capture, and this thread can record on it.
+bool clock_may_record(vmp_clock *clock, clock_entry *entry);
+// clock_may_synchronize: no stream captures. clock_fail_capture says that one does. Without the mutex.
+bool clock_may_synchronize(vmp_clock *clock);
+vmp_status clock_fail_capture(void);
+// clock_settle_renamed waits for what streams run whose handles name others by now. Without the mutex.
+vmp_status clock_settle_renamed(vmp_clock *clock);
+
 // clock_unpublish removes an entry from the hash table. Under the mutex.
 void clock_unpublish(vmp_clock *clock, const clock_entry *entry);
 

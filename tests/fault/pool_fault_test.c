@@ -146,10 +146,29 @@ static void play_second(scenario *s, void *b, void *small[3]) {
   if (!s->faulty) VASSERT_UINT_EQ(stats_of(s).broken, 0);  // whatever was broken in between is whole again
 }
 
+// play_capture allocates and frees inside a capture, whose own calls are not the pool's.
+static void play_capture(scenario *s) {
+  pool_rig *rig = s->rig;
+  vmp_graph_id graph = 0;
+  void *a = NULL, *b = NULL, *c = NULL;
+  STEP(take(s, &c, 2 * MIB, 1));
+  STEP(vmp_capture_begin(rig->pool, rig->streams[0], &graph));
+  STEP(take(s, &a, 6 * MIB, 0));
+  STEP(give(s, a, 0));
+  STEP(take(s, &b, 5 * MIB, 0));
+  STEP(take(s, &a, 900, 0));
+  STEP(give(s, c, 0));
+  STEP(vmp_capture_end(rig->pool, rig->streams[0]));
+  STEP(give(s, a, 1));
+  STEP(vmp_capture_release(rig->pool, graph));
+  STEP(give(s, b, 1));
+}
+
 static void play(scenario *s) {
   void *b = NULL, *c = NULL, *small[3] = {NULL};
   play_first(s, &b, &c, small);
   if (!vtest_has_failure()) play_second(s, b, small);
+  if (!vtest_has_failure()) play_capture(s);
 }
 
 // end destroys the pool. A fault that strikes here is told, and may leave things in the driver, but no host memory.
