@@ -41,7 +41,7 @@ with_googletest() {
   mkdir -p "$scratch/src/googletest/src"
   : >"$scratch/src/googletest/src/gtest.cc"
 }
-with_headers() { for header in jansson.h zlib.h cairo/cairo.h; do : >"$scratch/include/$header"; done; }
+with_headers() { for header in jansson.h zlib.h cairo/cairo.h curses.h; do : >"$scratch/include/$header"; done; }
 
 # apt-get that puts the fakes of what it is asked for into place.
 with_apt() {
@@ -57,6 +57,7 @@ with_apt() {
         libjansson-dev) : >'$scratch/include/jansson.h' ;;
         zlib1g-dev) : >'$scratch/include/zlib.h' ;;
         libcairo2-dev) : >'$scratch/include/cairo/cairo.h' ;;
+        libncurses-dev) : >'$scratch/include/curses.h' ;;
       esac
     done
     echo 'chatter of apt'"
@@ -106,9 +107,9 @@ with_root && with_apt
 run test //...
 expect_status 0
 [ "$out" = 'installed bazel test //...' ] || fail 'standard output is not that of bazel alone'
-expect_in err "$err" 'installing with apt-get: bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev'
+expect_in err "$err" 'installing with apt-get: bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev libncurses-dev'
 expect_in log "$log" 'apt-get update'
-expect_in log "$log" 'apt-get install -q -y --no-install-recommends bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev'
+expect_in log "$log" 'apt-get install -q -y --no-install-recommends bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev libncurses-dev'
 expect_not_in log "$log" sudo
 
 machine 'nothing present, with sudo'
@@ -124,7 +125,7 @@ machine 'only libraries missing, as root'
 with_root && with_apt && with_bazel bazel && with_compiler
 run test //...
 expect_status 5
-expect_in err "$err" 'installing with apt-get: googletest libjansson-dev zlib1g-dev libcairo2-dev'
+expect_in err "$err" 'installing with apt-get: googletest libjansson-dev zlib1g-dev libcairo2-dev libncurses-dev'
 
 machine 'only headers missing, with sudo'
 with_sudo && with_apt && with_bazel bazel && with_compiler && with_googletest
@@ -136,7 +137,7 @@ machine 'nothing present, neither root nor sudo'
 with_apt
 run test //...
 expect_status 2
-expect_in err "$err" 'apt-get install bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev'
+expect_in err "$err" 'apt-get install bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev libncurses-dev'
 expect_not_in log "$log" 'apt-get'
 
 machine 'sudo that wants a password'
@@ -164,14 +165,14 @@ with_root && with_apt
 fake apt-get ''
 run test //...
 expect_status 2
-expect_in err "$err" 'still missing after the installation: bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev'
+expect_in err "$err" 'still missing after the installation: bazel-bootstrap gcc g++ googletest libjansson-dev zlib1g-dev libcairo2-dev libncurses-dev'
 
 machine 'libraries missing, nothing to install them with'
 with_bazel bazel && with_compiler
 run build //:vmpool
 expect_status 5
 expect_in out "$out" 'ran as given: build //:vmpool'
-expect_in err "$err" 'apt-get install googletest libjansson-dev zlib1g-dev libcairo2-dev'
+expect_in err "$err" 'apt-get install googletest libjansson-dev zlib1g-dev libcairo2-dev libncurses-dev'
 expect_in err "$err" 'going on'
 
 machine 'a compiler of the user'

@@ -1,59 +1,81 @@
 // vmpool map: a snapshot as text.
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/number.h"
 #include "tools/vmpool/commands.h"
+#include "tools/vmpool/look.h"
 #include "tools/vmpool/map.h"
+#include "tools/vmpool/views.h"
 
-enum { OPTION_WIDTH = 256, OPTION_ROWS, OPTION_ASCII, OPTION_COLOR };
+enum { OPTION_ROWS = 256, OPTION_RANGE, OPTION_FIT };
 
 static const struct argp_option option_list[] = {
-    {"width", OPTION_WIDTH, "COLUMNS", 0, "Columns (default COLUMNS, the terminal's, or 80)", 0},
     {"rows", OPTION_ROWS, "N", 0, "Rows of cells per range, at most (default 16)", 0},
-    {"ascii", OPTION_ASCII, 0, 0, "Draw with ASCII characters (default where the locale is not UTF-8)", 0},
-    {"color", OPTION_COLOR, "auto|never|always", 0, "Colours (default auto: on a terminal, unless NO_COLOR is set)", 0},
+    {"range", OPTION_RANGE, "FROM..TO", 0,
+     "Draw these addresses only, down to 512 bytes a cell: 0x7f0000000000..0x7f0004000000, or +0..+64MiB from the "
+     "start of "
+     "the first range",
+     0},
+    {"fit", OPTION_FIT, "SIZE", 0, "Say whether a block of this size fits, and at what cost", 0},
+    LOOK_OPTIONS,
     {0},
 };
 
 static const char doc[] =
     "Draws a pool's snapshot: what the device's memory is used for, then which addresses are mapped and which blocks "
-    "lie on "
-    "them.\v"
+    "lie on them.\v"
     "Examples:\n"
     "  vmpool map pool.json\n"
     "  vmpool map pool.json --width 160 --rows 40\n"
+    "  vmpool map pool.json --fit 512MiB\n"
+    "  vmpool map pool.json --range +0..+64MiB\n"
     "  vmpool map pool.json --ascii --color never > map.txt\n"
+    "  vmpool map 12345\n"
     "\n"
-    "SNAPSHOT is a file that vmp_pool_snapshot wrote, or - for standard input. The upper lane shows what backs the "
-    "addresses "
-    "of each cell, the lower one how much of the cell is live. Gaps without memory are collapsed, with their length.";
+    "SNAPSHOT is a file that vmp_pool_snapshot wrote, - for standard input, or a live pool by its process or name "
+    "(vmpool ps), which needs VMP_CONF=control:1. The upper lane shows what backs the addresses of each cell, the "
+    "lower "
+    "one how much of the cell is live. Gaps without memory are collapsed, with their length.";
 
 typedef struct arguments {
   const char *path;
-  uint64_t width, rows;
-  bool ascii;
-  style_when color;
+  uint64_t rows, fit;
+  bool has_range, is_relative;
+  uint64_t from, to;
+  look look;
   tool_error error;
 } arguments;
 
-static error_t parse_color(arguments *a, const char *text) {
-  static const char *const names[] = {"auto", "never", "always"};
-  for (int i = 0; i < 3; i++) {
-    if (strcmp(text, names[i]) != 0) continue;
-    a->color = (style_when)i;
-    return 0;
+// parse_end reads one end of --range: an address, or a size behind a plus.
+static bool parse_end(const char *text, bool *out_relative, uint64_t *out) {
+  *out_relative = text[0] == '+';
+  if (*out_relative) return number_parse_size(text + 1, out) == NUMBER_OK;
+  return number_parse_address(text, strlen(text), out) == NUMBER_OK;
+}
+
+static error_t parse_range(arguments *a, const char *text) {
+  char from[80];
+  bool second = false;
+  const char *dots = strstr(text, "..");
+  const size_t length = dots == NULL ? 0 : (size_t)(dots - text);
+  snprintf(from, sizeof(from), "%.*s", (int)(length < sizeof(from) ? length : 0), text);
+  a->has_range = true;
+  if (dots == NULL || !parse_end(from, &a->is_relative, &a->from) || !parse_end(dots + 2, &second, &a->to) ||
+      second != a->is_relative || a->to <= a->from) {
+    return cmd_bad(&a->error, "--range: '%s' is not like 0x7f0000000000..0x7f0004000000 or +0..+64MiB", text);
   }
-  return cmd_bad(&a->error, "--color: '%s' is none of auto, never and always", text);
+  return 0;
 }
 
 static error_t parse(int key, char *text, struct argp_state *state) {
   arguments *a = state->input;
   switch (key) {
-    case OPTION_WIDTH: return cmd_number("--width", text, STYLE_MIN_WIDTH, STYLE_MAX_WIDTH, &a->width, &a->error);
     case OPTION_ROWS: return cmd_number("--rows", text, 1, 100000, &a->rows, &a->error);
-    case OPTION_ASCII: a->ascii = true; return 0;
-    case OPTION_COLOR: return parse_color(a, text);
+    case OPTION_RANGE: return parse_range(a, text);
+    case OPTION_FIT: return cmd_size("--fit", text, &a->fit, &a->error);
     case ARGP_KEY_ARG:
       if (a->path != NULL) return cmd_bad(&a->error, "one snapshot at a time; '%s' is a second one", text);
       a->path = text;
@@ -61,24 +83,36 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case ARGP_KEY_END:
       return a->path != NULL ? 0
                              : cmd_bad(&a->error, "a snapshot is missing; vmpool map --help shows how it is called");
-    default: return ARGP_ERR_UNKNOWN;
+    default: return look_parse(key, text, &a->look, &a->error);
   }
 }
 
 static const struct argp argp = {option_list, parse, "SNAPSHOT", doc, NULL, NULL, NULL};
 
+static bool draw(const arguments *a, const snapshot *s, tool_error *error) {
+  const map_style style = look_style(&a->look);
+  bool good;
+  view_head(stdout, s);
+  putchar('\n');
+  map_ledger(stdout, &style, s);
+  view_fit(stdout, &style, s, a->fit);
+  putchar('\n');
+  if (a->has_range) {
+    uint64_t base = a->is_relative && s->num_ranges > 0 ? s->ranges[0].base : 0;
+    good = map_zoom(stdout, &style, s, base + a->from, base + a->to, (unsigned)a->rows, error);
+  } else {
+    good = map_ranges(stdout, &style, s, (unsigned)a->rows) || tool_fail(error, "host memory ran out");
+  }
+  if (good) map_legend(stdout, &style);
+  return good;
+}
+
 int cmd_map(int argc, char **argv) {
   arguments a = {.rows = 16};
   if (!cmd_parse(&argp, argc, argv, &a, &a.error)) return EXIT_USAGE;
   snapshot s;
-  if (!snapshot_load(&s, a.path, &a.error)) return cmd_fail(argv[0], &a.error);
-  const map_style style = style_of(stdout, (unsigned)a.width, a.ascii, a.color);
-  printf("pool \"%s\" on %s device %u\n\n", s.pool_name, s.driver, (unsigned)s.device);
-  map_ledger(stdout, &style, &s);
-  putchar('\n');
-  const bool good = map_ranges(stdout, &style, &s, (unsigned)a.rows);
-  map_legend(stdout, &style);
+  if (!look_open(&s, a.path, &a.error)) return cmd_fail(argv[0], &a.error);
+  const bool good = draw(&a, &s, &a.error);
   snapshot_destroy(&s);
-  if (!good) tool_fail(&a.error, "host memory ran out");
   return good ? EXIT_GOOD : cmd_fail(argv[0], &a.error);
 }

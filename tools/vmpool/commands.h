@@ -21,6 +21,14 @@ int cmd_html(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
 int cmd_record(int argc, char **argv);
+int cmd_stats(int argc, char **argv);
+int cmd_hist(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
+int cmd_why(int argc, char **argv);
+int cmd_oom(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+int cmd_ps(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 
 // cmd_parse reads arguments with argp. A mistake that argp itself finds (an unknown option, a missing value) and one
 // that the parser put into *error are both reported as one line; false then.

@@ -19,6 +19,11 @@ void map_ledger(FILE *out, const map_style *style, const snapshot *s);
 // granules; anything that is not plain unmapped shows in its cell, however small. False when host memory runs out.
 bool map_ranges(FILE *out, const map_style *style, const snapshot *s, unsigned max_rows);
 
+// map_zoom writes the addresses from `from` up to `to` only, in cells down to 512 bytes. False: they lie in no range,
+// or host memory runs out.
+bool map_zoom(FILE *out, const map_style *style, const snapshot *s, uint64_t from, uint64_t to, unsigned max_rows,
+              tool_error *error);
+
 // map_legend explains the characters.
 void map_legend(FILE *out, const map_style *style);
 

@@ -79,6 +79,13 @@ static bool read_runs(parsing *p, const json_t *table, snapshot_range *range) {
   return true;
 }
 
+// read_label takes what cells beyond those of 1.0 say; one that is missing or of another type is none.
+static void read_label(const json_t *row, snapshot_block *block) {
+  const json_t *tag = json_array_get(row, 6);
+  block->tag = json_is_integer(tag) && json_integer_value(tag) > 0 ? (uint64_t)json_integer_value(tag) : 0;
+  block->name = json_string_value(json_array_get(row, 7));
+}
+
 static bool read_blocks(parsing *p, const json_t *table, snapshot_range *range) {
   uint64_t end = 0;
   p->table = "blocks";
@@ -96,6 +103,7 @@ static bool read_blocks(parsing *p, const json_t *table, snapshot_range *range) 
       return false;
     }
     block->layer = (snapshot_layer)layer;
+    read_label(row, block);
   }
   return true;
 }
@@ -194,7 +202,7 @@ bool snapshot_parse(snapshot *out, const char *name, const char *text, size_t by
   parsing p = {.name = name, .error = error};
   snapshot s = {0};
   const bool good = read_head(&p, document, &s) && read_stats(&p, document, &s) && read_ranges(&p, document, &s);
-  json_decref(document);
+  s.document = document;
   if (good) {
     *out = s;
   } else {
@@ -217,5 +225,27 @@ void snapshot_destroy(snapshot *s) {
     free(s->ranges[i].blocks);
   }
   free(s->ranges);
+  json_decref(s->document);
   memset(s, 0, sizeof(*s));
+}
+
+const char *snapshot_tag(const snapshot *s, uint64_t tag) {
+  const json_t *tags = json_object_get(s->document, "tags");
+  const char *name = tag < json_array_size(tags) ? json_string_value(json_array_get(tags, (size_t)tag)) : NULL;
+  return name == NULL ? "" : name;
+}
+
+uint64_t snapshot_number(const snapshot *s, const char *object, const char *key) {
+  const json_t *value = json_object_get(json_object_get(s->document, object), key);
+  return json_is_integer(value) && json_integer_value(value) > 0 ? (uint64_t)json_integer_value(value) : 0;
+}
+
+const char *snapshot_text(const snapshot *s, const char *object, const char *key) {
+  const char *text = json_string_value(json_object_get(json_object_get(s->document, object), key));
+  return text == NULL ? "" : text;
+}
+
+bool snapshot_is_null(const snapshot *s, const char *key) {
+  const json_t *value = json_object_get(s->document, key);
+  return value == NULL || json_is_null(value);
 }

@@ -37,6 +37,8 @@ typedef struct snapshot_run {  // slots of one state, relative to the range's ba
 typedef struct snapshot_block {
   uint64_t offset, bytes, requested_bytes;
   snapshot_layer layer;
+  uint64_t tag;      // index into the tags; 0: none
+  const char *name;  // in the document; NULL: none
 } snapshot_block;
 
 typedef struct snapshot_range {  // one reservation; runs and blocks ascend and do not overlap
@@ -47,7 +49,10 @@ typedef struct snapshot_range {  // one reservation; runs and blocks ascend and 
   size_t num_blocks;
 } snapshot_range;
 
+struct json_t;
+
 typedef struct snapshot {
+  struct json_t *document;  // everything, as it was read: for what only one command looks at
   char pool_name[64];
   char driver[16];
   uint64_t device, granule;
@@ -63,5 +68,13 @@ typedef struct snapshot {
 bool snapshot_load(snapshot *out, const char *path, tool_error *error);
 bool snapshot_parse(snapshot *out, const char *name, const char *text, size_t bytes, tool_error *error);
 void snapshot_destroy(snapshot *s);
+
+// snapshot_tag: the name of a tag, "" where there is none. snapshot_number: a whole number of an object of the document
+// ("stats", "allocs"); 0 where it is missing, null or no number. snapshot_text: a string, "" where it is missing.
+const char *snapshot_tag(const snapshot *s, uint64_t tag);
+uint64_t snapshot_number(const snapshot *s, const char *object, const char *key);
+const char *snapshot_text(const snapshot *s, const char *object, const char *key);
+// snapshot_is_null: whether the document has no such object, or null.
+bool snapshot_is_null(const snapshot *s, const char *key);
 
 #endif  // VMPOOL_TOOLS_VMPOOL_SNAPSHOT_H_

@@ -18,10 +18,15 @@ typedef enum style_color {
 
 typedef enum style_when { STYLE_AUTO = 0, STYLE_NEVER, STYLE_ALWAYS } style_when;
 
+// style_depth: how many colours a terminal tells apart. The deeper palettes are those of Okabe and Ito, which people
+// with any colour vision can tell apart.
+typedef enum style_depth { STYLE_16 = 0, STYLE_256, STYLE_TRUECOLOR } style_depth;
+
 typedef struct map_style {
   unsigned width;  // columns, at least STYLE_MIN_WIDTH
   bool utf8;       // block elements; else ASCII
   bool color;
+  style_depth depth;
 } map_style;
 
 #define STYLE_MIN_WIDTH 40u
@@ -29,7 +34,8 @@ typedef struct map_style {
 
 // style_of decides from the options and the surroundings: `width` 0 means COLUMNS, else the terminal's width, else 80;
 // colours with STYLE_AUTO are used where `file` is a terminal, TERM is not dumb and NO_COLOR is not set (or empty);
-// UTF-8 where the locale has it, unless `ascii`. setlocale must have been called.
+// COLORTERM (truecolor, 24bit) and TERM (...256color) say how many; UTF-8 where the locale has it, unless `ascii`.
+// setlocale must have been called.
 map_style style_of(FILE *file, unsigned width, bool ascii, style_when color);
 
 // style_switch changes the colour of what is written next, where it differs from *pen, the one in use. A line begins
