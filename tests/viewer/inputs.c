@@ -1,12 +1,13 @@
 // inputs: the snapshots and logs that the viewer is shown with and tested on.
 //
-// usage: inputs hta|azure|sparse|million FOLDER      writes FOLDER/NAME.json, NAME.later.json and NAME.vmplog
+// usage: inputs hta|azure|sparse|million|stacks FOLDER      writes FOLDER/NAME.json, NAME.later.json and NAME.vmplog
 //
 //   hta      a recorded training run on 16 GiB, with steps, marks, a trim, a defragmentation and one failed allocation;
 //            the snapshot at the most mapped bytes, the later one at the end
 //   azure    an hour of chat serving, each request a region of the longest context
 //   sparse   1 TiB of addresses of which 0.1 % are mapped, in 240 places; names that try to be markup
 //   million  a million events
+//   stacks   some blocks, with the stack of every allocation in the log
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,11 +250,28 @@ static void make_million(void) {
   must(vmp_pool_log_stop(r.pool) == VMP_OK, "end of the log");
 }
 
+// ---- stacks ----
+
+static void make_stacks(void) {
+  rig r = rig_open("stacks", UINT64_C(1) << 30, NULL);
+  vmp_log_start_options options = VMP_LOG_START_OPTIONS_INIT;
+  options.stack_bytes = 1;
+  remove(path_of("stacks", ".vmplog"));
+  must(vmp_pool_log_start(r.pool, path_of("stacks", ".vmplog"), &options) == VMP_OK, "log");
+  for (uint64_t i = 1; i <= 30; i++) (void)alloc_named(&r, i * 5000, i % 2 == 0 ? "even" : NULL, NULL, r.stream);
+  snapshot(&r, "stacks", ".json");
+  must(vmp_pool_log_stop(r.pool) == VMP_OK, "end of the log");
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*make)(void);
-  } all[] = {{"hta", make_hta}, {"azure", make_azure}, {"sparse", make_sparse}, {"million", make_million}};
+  } all[] = {{"hta", make_hta},
+             {"azure", make_azure},
+             {"sparse", make_sparse},
+             {"million", make_million},
+             {"stacks", make_stacks}};
   if (argc == 3) {
     folder = argv[2];
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
@@ -263,6 +281,6 @@ int main(int argc, char **argv) {
       _Exit(0);
     }
   }
-  fprintf(stderr, "usage: inputs hta|azure|sparse|million FOLDER\n");
+  fprintf(stderr, "usage: inputs hta|azure|sparse|million|stacks FOLDER\n");
   return 2;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/log/log_walk.h"
 #include "tools/vmpool/byte_buffer.h"
 
 #define PAGE_LOG_VERSION 1
@@ -118,22 +119,15 @@ static uint32_t string_number(packing *p, uint32_t id) {
 
 static uint64_t clamp(uint64_t value) { return value < MAX_NUMBER ? value : MAX_NUMBER; }
 
-static bool has_place(unsigned kind) {
-  return kind == VMP_LOG_ALLOC || kind == VMP_LOG_FREE || kind == VMP_LOG_USE || kind == VMP_LOG_MOVED ||
-         (kind >= VMP_LOG_MAP && kind <= VMP_LOG_UNMAP) || kind == VMP_LOG_SHARE;
-}
-
-// covers_bytes: address and bytes are a stretch of addresses.
-static bool covers_bytes(unsigned kind) { return has_place(kind) && kind != VMP_LOG_USE && kind != VMP_LOG_MOVED; }
-
-static void put_event(packing *p, const vmp_log_record *r, unsigned kind) {
+static void put_event(packing *p, const vmp_log_record *r) {
+  const unsigned kind = r->kind;
   uint64_t place = p->last_place, extra = r->as.event.extra, value = 0;
   const uint64_t bytes = r->as.event.bytes;
-  if (has_place(kind) && !find_place(p, r->as.event.address, covers_bytes(kind) ? bytes : 0, &place)) {
+  if (log_kind_has_place(kind) && !find_place(p, r->as.event.address, log_kind_is_stretch(kind) ? bytes : 0, &place)) {
     p->strange++;
     return;
   }
-  if (covers_bytes(kind) && bytes == 0) {
+  if (log_kind_is_stretch(kind) && bytes == 0) {
     p->strange++;
     return;
   }
@@ -168,30 +162,6 @@ static void put_sample(packing *p, const vmp_log_record *r) {
   p->samples++;
 }
 
-static bool is_event(unsigned kind) {
-  return (kind >= VMP_LOG_ALLOC && kind <= VMP_LOG_MOVED) || (kind >= VMP_LOG_MAP && kind <= VMP_LOG_RELEASE) || kind == VMP_LOG_SHARE ||
-         (kind >= VMP_LOG_STEP && kind <= VMP_LOG_RESUME);
-}
-
-// A mapping that retires at a keyframe is only said to retire: it is mapped first.
-static void put_state(packing *p, const vmp_log_record *r) {
-  if (r->kind == VMP_LOG_MAP || r->kind == VMP_LOG_RETIRE) put_event(p, r, VMP_LOG_MAP);
-  if (r->kind == VMP_LOG_RETIRE || r->kind == VMP_LOG_ALLOC || r->kind == VMP_LOG_SHARE) put_event(p, r, r->kind);
-}
-
-// first_keyframe: where the log can be read from: the first keyframe whose records are all there. `end` where there is
-// none.
-static uint64_t first_keyframe(const log_file *log, uint64_t *out_states) {
-  vmp_log_record record;
-  for (uint64_t s = log->first; s < log->end; s++) {
-    if (!log_record(log, s, &record) || record.kind != VMP_LOG_KEYFRAME) continue;
-    if (record.as.event.extra > log->end - s - 1) continue;
-    *out_states = record.as.event.extra;
-    return s;
-  }
-  return log->end;
-}
-
 static void look_ahead(packing *p) {
   vmp_log_record record;
   for (uint64_t s = p->log->first; s < p->log->end; s++) {
@@ -206,26 +176,21 @@ static void look_ahead(packing *p) {
 }
 
 static void pack_records(packing *p, uint64_t snapshot_records) {
-  uint64_t states = 0;
-  const uint64_t keyframe = first_keyframe(p->log, &states);
-  const uint64_t begin = keyframe < p->log->end ? keyframe : p->log->first;
+  log_walk walk = log_walk_begin(p->log, UINT64_MAX);
   vmp_log_record r;
-  p->snapshot_event = -1;
-  for (uint64_t s = begin; s < p->log->end; s++) {
-    if (s == snapshot_records) p->snapshot_event = (int64_t)p->events - 1;
-    if (!log_record(p->log, s, &r)) continue;
+  bool initial;
+  p->snapshot_event = snapshot_records <= p->log->end ? (int64_t)-2 : -1;
+  while (log_walk_next(&walk, &r, &initial)) {
     if (p->last_time_ns == 0) p->last_time_ns = r.time_ns;
-    const bool state = (r.flags & VMP_LOG_STATE) != 0;
-    if (state && s - begin <= states) {
-      put_state(p, &r);
-      p->initial = p->events;
-    } else if (!state && r.kind == VMP_LOG_SAMPLE) {
+    if (p->snapshot_event == -2 && r.sequence >= snapshot_records) p->snapshot_event = (int64_t)p->events - 1;
+    if (r.kind == VMP_LOG_SAMPLE) {
       put_sample(p, &r);
-    } else if (!state && is_event(r.kind)) {
-      put_event(p, &r, r.kind);
+    } else {
+      put_event(p, &r);
     }
+    if (initial) p->initial = p->events;
   }
-  if (snapshot_records == p->log->end) p->snapshot_event = (int64_t)p->events - 1;
+  if (p->snapshot_event == -2) p->snapshot_event = (int64_t)p->events - 1;
 }
 
 // ---- the head ----
