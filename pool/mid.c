@@ -35,6 +35,7 @@ vmp_status vmp_mid_create(vmp_mid **out_mid, const vmp_backing_ops *ops, const v
   mid->options.arena_bytes = arena_bytes;
   vmp_node_pool_init(&mid->pieces, sizeof(vmp_mid_piece));
   vmp_node_pool_init(&mid->ranges, sizeof(vmp_range));
+  vmp_node_pool_init(&mid->edges.nodes, sizeof(vmp_tree_node));
   vmp_node_pool_init(&mid->lines, sizeof(vmp_mid_lines));
   vmp_ranges_init(&mid->mixed, &mid->ranges);
   *out_mid = mid;
@@ -46,6 +47,7 @@ void vmp_mid_destroy(vmp_mid *mid) {
   vmp_mid_free_arenas(mid);
   vmp_node_pool_finish(&mid->pieces);
   vmp_node_pool_finish(&mid->ranges);
+  vmp_node_pool_finish(&mid->edges.nodes);
   vmp_node_pool_finish(&mid->lines);
   vmp_mem_free(mid);
 }
@@ -126,6 +128,12 @@ static bool is_worth_a_fresh_place(vmp_status status, vmp_effort effort) {
   return effort == VMP_EFFORT_RESIZE && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT);
 }
 
+// may_be_had_elsewhere: it failed for want of memory or of a place.
+static bool may_be_had_elsewhere(vmp_status status) {
+  return status == VMP_ERROR_BUSY || status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY ||
+         status == VMP_ERROR_LIMIT;
+}
+
 // take_fresh_place is for a block whose best place failed with `first_status`, which stays the truth about the request
 // if there is no memory for a fresh place either. MAY UNLOCK.
 static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, void *owner, uint64_t failed_offset,
@@ -141,9 +149,7 @@ static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, voi
   }
   vmp_status status = VMP_ERROR_FRAGMENTED;
   if (place.offset != failed_offset) status = take_place(mid, request, owner, &place, out_placed);
-  bool out_of_memory = status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY ||
-                       status == VMP_ERROR_LIMIT || status == VMP_ERROR_BUSY;
-  if (!out_of_memory) return status;
+  if (!may_be_had_elsewhere(status)) return status;
   return vmp_fail(
       first_status,
       first_status == VMP_ERROR_FRAGMENTED
@@ -152,16 +158,35 @@ static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, voi
       (unsigned long long)request->bytes);
 }
 
+// find_place: the best place, mapped or not.
+static vmp_status find_place(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place) {
+  if (!vmp_mid_is_up_to_date(mid)) vmp_mid_catch_up(mid);
+  if (vmp_mid_place_mapped(mid, request, out_place)) return VMP_OK;
+  return find_unmapped_place(mid, request, out_place);
+}
+
 vmp_status vmp_mid_alloc(vmp_mid *mid, const vmp_request *request, void *owner, vmp_placed *out_placed) {
   vmp_status status = check_request(request);
   if (status != VMP_OK) return status;
-  if (!vmp_mid_is_up_to_date(mid)) vmp_mid_catch_up(mid);
   vmp_mid_place place;
-  if (!vmp_mid_place_mapped(mid, request, &place)) {
-    status = find_unmapped_place(mid, request, &place);
+  status = find_place(mid, request, &place);
+  if (status != VMP_OK) return status;
+  bool edges = vmp_mid_edges_allowed(mid, request);
+  uint64_t most_whole = edges ? vmp_mid_edges_wanted(mid, &place.cost) : 0;
+  if (most_whole > 0) {
+    status = vmp_mid_edges_alloc(mid, request, owner, most_whole, out_placed);
+    if (!may_be_had_elsewhere(status)) return status;
+    status = find_place(mid, request, &place);  // other threads may have been here
     if (status != VMP_OK) return status;
   }
   status = take_place(mid, request, owner, &place, out_placed);
+  if (edges && most_whole == 0 && may_be_had_elsewhere(status)) {
+    vmp_mid_catch_up(mid);
+    vmp_error first = *vmp_last_error();
+    vmp_status second = vmp_mid_edges_alloc(mid, request, owner, UINT64_MAX, out_placed);
+    if (!may_be_had_elsewhere(second)) return second;
+    vmp_restore_error(&first);
+  }
   if (!is_worth_a_fresh_place(status, request->effort)) return status;
   return take_fresh_place(mid, request, owner, place.offset, status, out_placed);
 }
@@ -226,8 +251,8 @@ void vmp_mid_get_stats(vmp_mid *mid, vmp_mid_stats *out) {
       .free_mapped_bytes = mid->runs.bytes,
       .largest_run_bytes = run.to - run.from,
       .metadata_bytes = sizeof *mid + vmp_node_pool_bytes(&mid->pieces) + vmp_node_pool_bytes(&mid->ranges) +
-                        vmp_node_pool_bytes(&mid->lines) + mid->index_bytes + mid->num_arenas * sizeof(vmp_mid_arena) +
-                        mid->arenas_capacity * sizeof(vmp_mid_arena *),
+                        vmp_node_pool_bytes(&mid->edges.nodes) + vmp_node_pool_bytes(&mid->lines) + mid->index_bytes +
+                        mid->num_arenas * sizeof(vmp_mid_arena) + mid->arenas_capacity * sizeof(vmp_mid_arena *),
   };
 }
 

@@ -54,6 +54,9 @@ typedef struct vmp_mid_supply {
 typedef struct vmp_mid_options {
   uint64_t arena_bytes;      // what an arena has at least, as long as there are so many addresses
   uint64_t chunk_max_bytes;  // largest chunk: arenas and fresh places are aligned to it; 0: the granule
+  bool edges;                // where memory is short, the ends of blocks may lie in chunks of other blocks. Chunks are
+                             // of one granule then, and the operations have claim_shared and room
+  double park_limit;         // with edges: memory is short, too, when more than this share of what is mapped is free
 } vmp_mid_options;
 
 // vmp_mid_create copies its arguments; it takes no arena yet. VMP_ERROR_HOST_OUT_OF_MEMORY; VMP_ERROR_INVALID_VALUE

@@ -13,6 +13,8 @@
 // A whole arena is looked at for this many parts before it goes back; more than that and it stays for now.
 #define SETTLED_PARTS 64u
 
+#define MANY_SLOTS 256u  // in a longer range most of the free parts are as they were
+
 vmp_mid_arena *vmp_mid_arena_search(const vmp_mid *mid, uint64_t offset) {
   size_t low = 0, high = mid->num_arenas;
   while (low < high) {
@@ -187,6 +189,25 @@ static void refresh_in(const refresh *r, bool everything) {
   note_extents(r, begin);
 }
 
+// refresh_stretches does it for each free stretch by itself, so that those that are up to date stay as they are.
+static void refresh_stretches(const refresh *whole) {
+  const vmp_mid *mid = whole->mid;
+  uint32_t index = vmp_mid_index_find(mid, whole->arena, whole->from);
+  while (index != 0 && vmp_mid_piece_at(mid, index)->offset < whole->to) {
+    if (!vmp_mid_is_free(mid, index)) {
+      index = vmp_mid_piece_at(mid, index)->next;
+      continue;
+    }
+    refresh r = *whole;
+    if (r.from < vmp_mid_piece_at(mid, index)->offset) r.from = vmp_mid_piece_at(mid, index)->offset;
+    while (vmp_mid_is_free(mid, vmp_mid_piece_at(mid, index)->next)) index = vmp_mid_piece_at(mid, index)->next;
+    uint64_t end = vmp_mid_piece_end(vmp_mid_piece_at(mid, index));
+    if (end < r.to) r.to = end;
+    refresh_in(&r, false);
+    index = r.to < vmp_mid_arena_end(r.arena) ? vmp_mid_index_find(mid, r.arena, r.to) : 0;
+  }
+}
+
 static void refresh_range(vmp_mid *mid, uint64_t offset, uint64_t end, bool may_allocate, bool everything) {
   uint64_t from = vmp_align_down(offset, mid->ops.granule_bytes), to;
   if (!vmp_align_up(end, mid->ops.granule_bytes, &to)) to = UINT64_MAX;
@@ -195,7 +216,12 @@ static void refresh_range(vmp_mid *mid, uint64_t offset, uint64_t end, bool may_
     refresh r = {.mid = mid, .arena = arena, .may_allocate = may_allocate};
     r.from = arena->offset > from ? arena->offset : from;
     r.to = vmp_mid_arena_end(arena) < to ? vmp_mid_arena_end(arena) : to;
-    if (r.from < r.to) refresh_in(&r, everything);
+    if (r.from >= r.to) continue;
+    if (everything || r.to - r.from < MANY_SLOTS * mid->ops.granule_bytes) {
+      refresh_in(&r, everything);
+    } else {
+      refresh_stretches(&r);
+    }
   }
 }
 

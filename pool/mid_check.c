@@ -271,5 +271,6 @@ size_t vmp_mid_check(vmp_mid *mid, vmp_report *report) {
     vmp_report_fault(report, "mid: the index has %llu tables of lines, but %u are used", (ull)sum.tables,
                      mid->lines.used);
   }
+  if (mid->options.edges) vmp_mid_edges_check(mid, report);
   return report->faults - faults;
 }

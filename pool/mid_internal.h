@@ -1,6 +1,7 @@
 // mid_internal.h: what mid's files share. See mid.h for what mid is.
 //
 //     mid.c        public functions: allocate, free, find, statistics, walk
+//     mid_edges.c  blocks whose ends lie in chunks of other blocks
 //     mid_place.c  where a block goes (looks, changes nothing but what it settles)
 //     mid_space.c  pieces: cutting blocks out, giving them back, settling fences
 //     mid_arena.c  arenas, and catching up with changes of the mapping
@@ -82,6 +83,13 @@ static inline unsigned vmp_mid_class(uint64_t bytes) {
   return class < VMP_MID_CLASSES ? class : VMP_MID_CLASSES - 1;
 }
 
+// The free ends of partly used chunks (mid_edges.c), where the option `edges` is set.
+typedef struct vmp_mid_edges {
+  vmp_node_pool nodes;     // of vmp_tree_node
+  uint32_t tops, bottoms;  // trees by size
+  uint64_t missed;         // edges that no node was there for
+} vmp_mid_edges;
+
 // ---- index ----
 // The first piece that begins in each page of 2 MiB, in tables for sectors of 4096 pages, made where a piece begins. A
 // page with many pieces has a table of its own, of 64 lines of 32 KiB.
@@ -128,6 +136,7 @@ struct vmp_mid {
 
   vmp_node_pool pieces;  // of vmp_mid_piece
   vmp_mid_runs runs;
+  vmp_mid_edges edges;
   vmp_node_pool ranges;  // of vmp_range
   vmp_range_set mixed;   // the extents that have a bare part
   uint64_t extents;      // how many there are, mixed or not
@@ -264,6 +273,22 @@ void vmp_mid_give_back(vmp_mid *mid, uint32_t piece, vmp_fence fence, bool mappe
 // vmp_mid_settle drops complete fences from the parts of [offset, end), at most `limit` of them, and joins what is
 // alike then.
 void vmp_mid_settle(vmp_mid *mid, uint64_t offset, uint64_t end, unsigned limit);
+
+// ---- mid_edges.c ----
+// vmp_mid_edges_enter and _leave keep the edges of a run that comes or goes; _make_room takes nodes from the host for
+// what frees may bring.
+void vmp_mid_edges_enter(vmp_mid *mid, vmp_mid_span run);
+void vmp_mid_edges_leave(vmp_mid *mid, vmp_mid_span run);
+void vmp_mid_edges_make_room(vmp_mid *mid);
+// vmp_mid_edges_allowed: whether the request's ends may lie in other blocks' chunks at all.
+bool vmp_mid_edges_allowed(const vmp_mid *mid, const vmp_request *request);
+// vmp_mid_edges_wanted: the whole chunks that a place of this cost needs, where memory is too short for it; else 0.
+uint64_t vmp_mid_edges_wanted(const vmp_mid *mid, const vmp_cost *cost);
+// vmp_mid_edges_alloc places a block with edges, if it then needs fewer than `most_whole` whole chunks.
+// VMP_ERROR_BUSY: there are no such; else as vmp_mid_alloc. MAY UNLOCK.
+vmp_status vmp_mid_edges_alloc(vmp_mid *mid, const vmp_request *request, void *owner, uint64_t most_whole,
+                               vmp_placed *out_placed);
+void vmp_mid_edges_check(vmp_mid *mid, vmp_report *report);
 
 // ---- mid_place.c ----
 // vmp_mid_place_mapped: the best place that needs no mapping. False when there is none.

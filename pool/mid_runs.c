@@ -201,6 +201,7 @@ void vmp_mid_runs_enter(vmp_mid *mid, uint32_t head, uint32_t tail) {
   } else {
     insert(mid, root, head, key);
   }
+  if (mid->options.edges) vmp_mid_edges_enter(mid, (vmp_mid_span){key.offset, key.offset + key.size});
 }
 
 void vmp_mid_runs_leave(vmp_mid *mid, uint32_t head) {
@@ -216,6 +217,7 @@ void vmp_mid_runs_leave(vmp_mid *mid, uint32_t head) {
     take_out(mid, root, head, key);
   }
   if (*root == 0) unmark(runs, class);
+  if (mid->options.edges) vmp_mid_edges_leave(mid, (vmp_mid_span){key.offset, key.offset + key.size});
 }
 
 // ---- queries ----

@@ -218,6 +218,7 @@ vmp_status vmp_mid_cut(vmp_mid *mid, const vmp_mid_place *place, uint64_t bytes,
   mid->extents--;
   mid->blocks++;
   mid->block_bytes += bytes;
+  if (mid->options.edges) vmp_mid_edges_make_room(mid);
   *out_fence = piece->fence;
   *out_piece = index;
   piece->owner = owner;

@@ -87,6 +87,7 @@ typedef vmp_sizes vmp_value_sizes;
   X(initial_must_fit, flag, INT, initial_must_fit, "0", NULL, ZERO, "less than initial_fraction is a failure")         \
   X(growth, bytes, U64, growth_bytes, "", NULL, ZERO, "a growth is rounded up to this; 0: what is needed")             \
   X(no_map_ahead, flag, INT, no_map_ahead, "0", NULL, ZERO, "map exactly what is needed")                              \
+  X(edges, flag, INT, edges, "0", NULL, ZERO, "ends of blocks may share chunks where memory is short")                 \
   X(slab_max, bytes, U64, slab_max_bytes, "64KiB", NULL, ZERO, "requests up to this are slab's")                       \
   X(buddy_from, limit, U64, buddy_from_bytes, "none", NULL, ZERO, "requests from this on are buddy's")                 \
   X(arena, bytes, U64, arena_bytes, "", NULL, NONZERO, "address space of one mid arena")                               \

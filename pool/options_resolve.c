@@ -85,6 +85,22 @@ static vmp_status resolve_classes(vmp_config *config) {
   return VMP_OK;
 }
 
+// resolve_edges: edges are ends of chunks of one granule. What was asked for by name wins over what a preset brought.
+static vmp_status resolve_edges(vmp_config *config, uint64_t granule) {
+  if (!config->edges || config->chunk_max <= granule) return VMP_OK;
+  if (is_default(config, VMP_OPTION_chunk_max)) {
+    config->chunk_max = granule;
+  } else if (config->source[VMP_OPTION_edges] == VMP_SOURCE_PRESET) {
+    config->edges = false;
+    config->adjusted[VMP_OPTION_edges] = true;
+  } else {
+    return vmp_fail(VMP_ERROR_CONFIG,
+                    "edges share chunks of one granule, but chunk_max is larger; drop one of the two, or set "
+                    "chunk_max:1granule");
+  }
+  return VMP_OK;
+}
+
 static vmp_status resolve_chunk_max(vmp_config *config, const device_facts *device) {
   uint64_t granule = device->granule_bytes;
   if (is_default(config, VMP_OPTION_chunk_max) && config->chunk_max < granule) config->chunk_max = granule;
@@ -167,6 +183,7 @@ vmp_status vmp_config_resolve(vmp_config *config, uint64_t granule_bytes, uint64
   if (device.basis_bytes < granule_bytes) device.basis_bytes = granule_bytes;
   vmp_status status = sizes_in_bytes(config, granule_bytes);
   if (status == VMP_OK) status = resolve_chunk_max(config, &device);
+  if (status == VMP_OK) status = resolve_edges(config, granule_bytes);
   if (status == VMP_OK) status = resolve_layers(config, &device);
   if (status == VMP_OK) status = resolve_classes(config);
   if (status == VMP_OK) status = resolve_growth(config, &device);

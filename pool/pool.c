@@ -126,7 +126,10 @@ vmp_slab_options vmp_pool_slab_options(const vmp_pool *pool) {
 static vmp_status open_layers(vmp_pool *pool) {
   const vmp_config *config = &pool->config;
   vmp_mid_supply arenas = vmp_route_mid_supply(pool);
-  vmp_mid_options mid_options = {.arena_bytes = config->arena, .chunk_max_bytes = config->chunk_max};
+  vmp_mid_options mid_options = {.arena_bytes = config->arena,
+                                 .chunk_max_bytes = config->chunk_max,
+                                 .edges = config->edges,
+                                 .park_limit = config->park_limit};
   vmp_status status = vmp_mid_create(&pool->mid, &pool->ops, &arenas, &mid_options);
   if (status != VMP_OK || (config->slab_max == 0 && config->classes.count == 0)) return status;
   vmp_slab_supply spans = vmp_route_slab_supply(pool);

@@ -143,6 +143,9 @@ typedef struct vmp_pool_options {
                                 // at most 1/256 of the memory there may be (`thread_cache:0` in text: none)
   double predict_margin;  // predictive: share (0..1) that is mapped beyond what the steps needed; default 0.04
   int step_waits;         // 1: vmp_pool_step waits until the worker of strategy predictive has mapped ahead
+  int edges;  // 1: where memory is short (a limit or the device is reached, or more than park_limit of mapped memory is
+              // idle), the first and the last partly used chunk of a block may be shared with such ends of other
+              // blocks. Chunks are of one granule then; an error with a larger chunk_max. Default 0 (tight: 1)
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)

@@ -66,6 +66,7 @@ vmp_status vmp_backing_create(vmp_backing **out_backing, const vmp_backing_optio
   b->chunk_max_order = vmp_log2(max / granule);
   if (b->chunk_max_order >= CHUNK_ORDERS) b->chunk_max_order = CHUNK_ORDERS - 1;
   chunk_store_init(&b->chunks, granule);
+  b->device_left = UINT64_MAX;
   b->chunks.hard_limit_bytes = options->hard_limit_bytes;
   b->chunks.soft_limit_bytes = options->soft_limit_bytes;
   vmp_node_pool_init(&b->places, sizeof(place));
@@ -256,7 +257,17 @@ void place_list_remove(vmp_backing *b, place_list *list, uint32_t id) {
 }
 
 void backing_log_change(vmp_backing *b, uint64_t slot, uint64_t slots) {
-  b->changes[b->change_serial % CHANGE_LOG] = (change){slot << b->granule_log2, slots << b->granule_log2};
+  uint64_t offset = slot << b->granule_log2, bytes = slots << b->granule_log2;
+  if (b->change_serial > b->change_seen) {  // a change that goes on from the last one, which nobody has read, is one
+    change *last = &b->changes[(b->change_serial - 1) % CHANGE_LOG];
+    uint64_t end = last->offset + last->bytes;
+    if (offset <= end && last->offset <= offset + bytes) {
+      if (offset < last->offset) last->offset = offset;
+      last->bytes = (end > offset + bytes ? end : offset + bytes) - last->offset;
+      return;
+    }
+  }
+  b->changes[b->change_serial % CHANGE_LOG] = (change){offset, bytes};
   b->change_serial++;
 }
 

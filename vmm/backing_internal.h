@@ -30,7 +30,7 @@
 #define MAX_RESERVATIONS 64u
 // Attempts of one claim: with surplus, exact, and then with ever less to create, as refusals teach.
 #define CLAIM_ATTEMPTS 8
-#define CHANGE_LOG 64u
+#define CHANGE_LOG 256u
 #define WORD_HOME UINT32_C(0x40000000)
 #define WORD_PLACE UINT32_C(0x80000000)
 #define WORD_INDEX UINT32_C(0x3fffffff)
@@ -89,11 +89,13 @@ struct vmp_backing {
   uint64_t polled_places;  // retiring.count after the last poll: poll again when it has grown much
   uint64_t transits;       // plans and removals that are between unlock and lock
   uint64_t change_serial;  // changes logged so far
+  uint64_t change_seen;    // of these, how many somebody has read
   change changes[CHANGE_LOG];
   uint64_t takes, takes_resized, slots_retired, leaf_bytes;
   uint64_t generation;  // the last one given to a mapping
   bool prefer_parked;
-  vmp_backing_observer observer;  // NULL: nobody
+  uint64_t device_left, device_left_held;  // what the device had left when it was last asked, and what was held then
+  vmp_backing_observer observer;           // NULL: nobody
   void *observer_self;
   vmp_remap_callbacks callbacks[VMP_MAX_REMAP_CALLBACKS];
   size_t num_callbacks;

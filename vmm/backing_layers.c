@@ -252,6 +252,8 @@ plan_rules backing_first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effo
   backing_lock(b);
   b->transits--;
   backing_wake(b);
+  b->device_left = device;
+  b->device_left_held = b->chunks.held_bytes;
   rules.create_bytes = min_u64(chunk_room(&b->chunks, b->chunks.hard_limit_bytes), device);
   rules.soft_bytes = min_u64(rules.create_bytes, chunk_room(&b->chunks, b->chunks.soft_limit_bytes));
   double parked_share =
@@ -382,6 +384,16 @@ static vmp_status op_claim_shared(void *self, uint64_t offset, uint64_t bytes, c
   return vmp_backing_claim_shared(self, offset, bytes, parts, num_parts, stream, effort, out_after);
 }
 
+static uint64_t op_room(void *self) {
+  const vmp_backing *b = self;
+  if (!b->options.may_create) return 0;
+  uint64_t room =
+      min_u64(chunk_room(&b->chunks, b->chunks.hard_limit_bytes), chunk_room(&b->chunks, b->chunks.soft_limit_bytes));
+  uint64_t end;  // of what could be held in all
+  if (!vmp_add(b->device_left, b->device_left_held, &end)) return room;
+  return min_u64(room, end > b->chunks.held_bytes ? end - b->chunks.held_bytes : 0);
+}
+
 static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
   vmp_backing *b = self;
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
@@ -406,10 +418,10 @@ static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fe
 }
 
 static bool op_next_change(void *self, uint64_t *cursor, uint64_t *out_offset, uint64_t *out_bytes) {
-  const vmp_backing *b = self;
+  vmp_backing *b = self;
   if (*cursor == b->change_serial) return false;
   if (b->change_serial - *cursor > CHANGE_LOG) {
-    *cursor = b->change_serial;
+    b->change_seen = *cursor = b->change_serial;
     *out_offset = 0;
     *out_bytes = UINT64_MAX;
     return true;
@@ -417,7 +429,7 @@ static bool op_next_change(void *self, uint64_t *cursor, uint64_t *out_offset, u
   change c = b->changes[*cursor % CHANGE_LOG];
   *out_offset = c.offset;
   *out_bytes = c.bytes;
-  (*cursor)++;
+  if (++*cursor > b->change_seen) b->change_seen = *cursor;
   return true;
 }
 
@@ -446,5 +458,6 @@ vmp_backing_ops vmp_backing_get_ops(vmp_backing *b) {
       .known_complete = op_known_complete,
       .others = op_others,
       .claim_shared = op_claim_shared,
+      .room = op_room,
   };
 }

@@ -110,6 +110,10 @@ typedef struct vmp_backing_ops {
   vmp_status (*claim_shared)(void *self, uint64_t offset, uint64_t bytes, const vmp_shared_part *parts,
                              size_t num_parts, vmp_stream_index stream, vmp_effort effort, vmp_fence *out_fence);
 
+  // room: how many bytes could be created below every limit, as far as is known; the device was asked when memory was
+  // last mapped.
+  uint64_t (*room)(void *self);
+
   // known_complete and others: see vmp_clock_known_complete and vmp_clock_others.
   bool (*known_complete)(void *self, vmp_fence fence);
   vmp_fence (*others)(void *self, vmp_fence fence, vmp_stream_index stream);
@@ -129,6 +133,8 @@ typedef struct vmp_request {
   vmp_stream_index stream;
   vmp_effort effort;
   vmp_wait wait;
+  bool isolated;  // none of its chunks may be shared with blocks elsewhere. Its caller keeps them so: see
+                  // vmp_backing_keep_apart
 } vmp_request;
 
 // vmp_placed: what came of it.

@@ -17,6 +17,7 @@ uint64_t vmp_backing_pin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
       c->live++;
     }
     if (c->pins++ == 0) b->chunks.pinned_bytes += chunk_bytes(&b->chunks, c);
+    c->apart = 1;  // nobody else's ends from now on
     count++;
   }
   return count;

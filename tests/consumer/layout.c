@@ -70,6 +70,7 @@ AT(vmp_pool_options, wait_limit, 216);
 AT(vmp_pool_options, thread_cache_bytes, 224);
 AT(vmp_pool_options, predict_margin, 232);
 AT(vmp_pool_options, step_waits, 240);
+AT(vmp_pool_options, edges, 244);
 
 SIZE(vmp_block_info, 64);
 AT(vmp_block_info, struct_size, 0);
