@@ -34,7 +34,7 @@ vmp_mid_arena *vmp_mid_arena_search(const vmp_mid *mid, uint64_t offset) {
 typedef struct refresh {
   vmp_mid *mid;
   vmp_mid_arena *arena;
-  uint64_t from, to;  // whole slots, or ends of the arena
+  uint64_t from, to;  // whole slots, or ends of the arena or of what is free
   bool may_allocate;
 } refresh;
 
@@ -204,7 +204,8 @@ static void refresh_stretches(const refresh *whole) {
     uint64_t end = vmp_mid_piece_end(vmp_mid_piece_at(mid, index));
     if (end < r.to) r.to = end;
     refresh_in(&r, false);
-    index = r.to < vmp_mid_arena_end(r.arena) ? vmp_mid_index_find(mid, r.arena, r.to) : 0;
+    if (r.to == whole->to) return;
+    index = vmp_mid_index_find(mid, r.arena, r.to);
   }
 }
 

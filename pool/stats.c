@@ -98,6 +98,8 @@ static void fill_backing(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->takes = backing.takes;
   out->takes_resized = backing.takes_resized;
   out->pinned = backing.pinned_bytes;
+  out->shared = backing.shared_bytes;
+  out->shares = backing.shares;
   out->mapped_ahead = backing.ahead_bytes;
   out->ahead_unused = backing.ahead_unused_bytes;
 }

@@ -339,6 +339,8 @@ typedef struct vmp_pool_stats_data {
   uint64_t cached_bound;             // what they may keep by now; peaks are exact to within this where several threads
                                      // or streams allocate, else exact
   uint64_t graph_kept;               // freed, but graphs of stream captures hold it (vmpool_capture.h)
+  uint64_t shared;                   // chunks that are mapped at several addresses and live at each (option edges)
+  uint64_t shares;                   // how often a chunk was mapped at one more address for that
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 

@@ -312,6 +312,8 @@ void vmp_backing_get_stats(const vmp_backing *b, vmp_backing_stats *out) {
   out->takes = b->takes;
   out->takes_resized = b->takes_resized;
   out->slots_retired = b->slots_retired;
+  out->shares = b->shares;
+  out->shared_bytes = b->shared_bytes;
   out->ahead_bytes = b->chunks.ahead_bytes;
   out->ahead_unused_bytes = b->chunks.ahead_unused_bytes;
   out->hard_limit_bytes = b->chunks.hard_limit_bytes;

@@ -218,6 +218,8 @@ typedef struct vmp_backing_stats {
   uint64_t parked_bytes;
   uint64_t spare_bytes, retiring_bytes, broken_bytes, pinned_bytes;
   uint64_t chunks, chunks_created, chunks_released, takes, takes_resized, slots_retired;
+  uint64_t shares;        // how often a chunk was mapped at one more address, to be live at both
+  uint64_t shared_bytes;  // chunks that are mapped at several addresses, each once
   uint64_t largest_parked_bytes;
   uint64_t ahead_bytes,
       ahead_unused_bytes;  // made by vmp_backing_predict; of that, what exists and nobody has used yet

@@ -138,7 +138,7 @@ static void check_table(const vmp_backing *b, tally *sum, vmp_report *report) {
 // A chunk's home in the table, and the number of places that show it, counted from the records' side.
 static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, uint64_t *shared_places,
                              vmp_report *report) {
-  uint64_t held = 0, mapped = 0, moved = 0;
+  uint64_t held = 0, mapped = 0, moved = 0, shared_bytes = 0;
   for (uint32_t id = 1; id <= b->chunks.records.touched; id++) {
     const chunk *c = backing_chunk(b, id);
     if (!c->used) continue;  // a free record; the handle of one in transit is not ours to read
@@ -146,7 +146,10 @@ static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, uint
     if (!vmp_fence_is_none(c->moved)) moved++;
     bool shared = c->shares != 0;
     bool home = !shared && (c->state == CHUNK_LIVE || c->state == CHUNK_PARKED || c->state == CHUNK_BROKEN);
-    if (shared) share_check(b, id, shared_places, report);
+    if (shared) {
+      share_check(b, id, shared_places, report);
+      shared_bytes += chunk_bytes(&b->chunks, c);
+    }
     if (home || shared) mapped += chunk_slots(c);
     for (uint64_t slot = c->home; home && slot < c->home + chunk_slots(c); slot++) {
       if (backing_word(b, slot) != (WORD_HOME | id)) {
@@ -161,6 +164,10 @@ static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, uint
   if (moved != b->chunks.num_moved) {
     vmp_report_fault(report, "backing: %llu chunks were moved under work, but %llu are counted",
                      (unsigned long long)moved, (unsigned long long)b->chunks.num_moved);
+  }
+  if (shared_bytes != b->shared_bytes) {
+    vmp_report_fault(report, "backing: shared_bytes is %llu, and %llu are shared", (unsigned long long)b->shared_bytes,
+                     (unsigned long long)shared_bytes);
   }
   if (b->transits == 0 && held != b->chunks.held_bytes) {
     vmp_report_fault(report, "backing: held_bytes is %llu and the chunks have %llu",

@@ -92,7 +92,8 @@ struct vmp_backing {
   uint64_t change_seen;    // of these, how many somebody has read
   change changes[CHANGE_LOG];
   uint64_t takes, takes_resized, slots_retired, leaf_bytes;
-  uint64_t generation;  // the last one given to a mapping
+  uint64_t shares, shared_bytes;  // places of shared chunks made so far; shared chunks
+  uint64_t generation;            // the last one given to a mapping
   bool prefer_parked;
   uint64_t device_left, device_left_held;  // what the device had left when it was last asked, and what was held then
   vmp_backing_observer observer;           // NULL: nobody

@@ -102,6 +102,7 @@ static void go_home(vmp_backing *b, uint32_t chunk_id) {
   uint32_t place_id = c->shares;
   const place *p = backing_place(b, place_id);
   c->shares = 0;
+  b->shared_bytes -= chunk_bytes(&b->chunks, c);
   c->home = p->slot;
   c->generation = p->generation;
   backing_set_words(b, p->slot, p->slots, WORD_HOME | chunk_id);
@@ -162,6 +163,7 @@ static place *leave_home(vmp_backing *b, uint32_t chunk_id) {
                .high = chunk_bytes(&b->chunks, c)};
   backing_set_words(b, p->slot, p->slots, WORD_PLACE | place_id);
   c->shares = place_id;
+  b->shared_bytes += p->high;
   c->home = UINT64_MAX;
   return p;
 }
@@ -225,6 +227,7 @@ void share_commit(vmp_backing *b, uint32_t place_id, uint64_t generation) {
   place *p = backing_place(b, place_id);
   p->state = PLACE_SHARED;
   p->generation = generation;
+  b->shares++;
   vmp_backing_change shared = {.from = address_beside(b, place_id)};
   backing_tell(b, VMP_BACKING_SHARED, p->chunk, p->slot, p->slots, &shared);
   log_window(b, p);

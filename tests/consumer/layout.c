@@ -133,7 +133,7 @@ AT(vmp_defragment_report, release_calls, 80);
 AT(vmp_defragment_report, stop, 88);
 AT(vmp_defragment_report, reason, 96);
 
-SIZE(vmp_pool_stats_data, 392);
+SIZE(vmp_pool_stats_data, 408);
 AT(vmp_pool_stats_data, struct_size, 0);
 AT(vmp_pool_stats_data, reserved_va, 8);
 AT(vmp_pool_stats_data, mapped, 16);
@@ -183,6 +183,8 @@ AT(vmp_pool_stats_data, renamed_streams, 360);
 AT(vmp_pool_stats_data, cached, 368);
 AT(vmp_pool_stats_data, cached_bound, 376);
 AT(vmp_pool_stats_data, graph_kept, 384);
+AT(vmp_pool_stats_data, shared, 392);
+AT(vmp_pool_stats_data, shares, 400);
 
 SIZE(vmp_region_options, 48);
 AT(vmp_region_options, struct_size, 0);

@@ -1,9 +1,10 @@
-// edges_test.c: edges (design.md, section 5) seen from outside: how full a device gets, how little is mapped beyond what
-// is asked for, and that the bytes of each block stay its own whatever runs on its streams.
+// edges_test.c: edges (design.md, section 5) seen from outside: how full a device gets, how little is mapped beyond
+// what is asked for, and that the bytes of each block stay its own whatever runs on its streams.
 //
 // The two figures are those of `vmpool bench fill` and `bench churn`, on a short form: sizes of 512 bytes to 8 MiB,
-// log-uniform, on a device of 1 GiB.
-#include <math.h>
+// log-uniform, on a device of 1 GiB, whose granules are
+// larger beside the blocks than those of the benchmarks' devices.
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/pool/pool_rig.h"
@@ -77,8 +78,8 @@ VTEST_F(Edges, ADeviceIsFilledToItsLastGranules, churn) {
     memset(f, 0, sizeof *f);
   }
   printf("share of the device requested at the first failure: %.4f with edges, %.4f without\n", with, without);
-  VEXPECT_TRUE(with >= 0.975);
-  VEXPECT_TRUE(with > without + 0.02);
+  VEXPECT_TRUE(with >= 0.935);
+  VEXPECT_TRUE(with > without + 0.05);
 }
 
 VTEST_F(Edges, BeyondParkLimitHardlyMoreIsMappedThanAskedFor, churn) {
@@ -130,7 +131,8 @@ VTEST_FP(Edges, BytesAreTheirBlocksOwnOnEveryStream, churn, work, works, work_na
   vmp_host_options host = VMP_HOST_OPTIONS_INIT;
   host.num_devices = 1;
   host.devices[0].memory_bytes = 128 * MIB;
-  host.exposed = p->exposed;
+  if (p->exposed) host.mode = VMP_HOST_EXPOSED;
+  host.check_order = 1;
   rig_open_driver_with(&f->rig, &host);
   VASSERT_NO_FAILURE();
   VASSERT_OK(rig_create(&f->rig, p->conf));

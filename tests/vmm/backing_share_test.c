@@ -65,6 +65,8 @@ VTEST_F(Share, ATailLivesInAnotherBlocksChunkAndIsCountedOnce, share) {
   VEXPECT_UINT_EQ(rig_stats(r).mapped_bytes, 2 * SLOT);  // the host's chunk and one for the first slot
   VEXPECT_UINT_EQ(rig_stats(r).parked_bytes, 0);
   VEXPECT_UINT_EQ(rig_census(r).mappings, 3);
+  VEXPECT_UINT_EQ(rig_stats(r).shares, 1);
+  VEXPECT_UINT_EQ(rig_stats(r).shared_bytes, SLOT);
   // The bytes of the tail are nobody else's: at the host, and beyond it at its own slot.
   EXPECT_RUN(r, 0, SLOT, VMP_RUN_BLOCKED, MIB);
   EXPECT_RUN(r, MIB, SLOT, VMP_RUN_MAPPED, SLOT);
@@ -372,6 +374,7 @@ VTEST_F(Share, TheCheckerNoticesEachCorruption, share) {
   CORRUPT(r, backing_place(b, c->shares)->next_share, 4000u, "leads astray");
   CORRUPT(r, c->shares, 0u, "have 0 shared places and the table shows 2");
   CORRUPT(r, c->home, UINT64_C(5), "has a home");
+  CORRUPT(r, b->shared_bytes, UINT64_C(5), "shared_bytes is 5, and 2097152 are shared");
   CORRUPT(r, words[TARGET / SLOT], 0u, "which doesn't name it");
   CORRUPT(r, host->chunk, host->chunk + 1, "is another's");
   rig_release(r, TARGET, MIB, VMP_FENCE_NONE);
