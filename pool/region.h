@@ -3,6 +3,7 @@
 //     region.c          create, destroy, questions, statistics, invariants
 //     region_space.c    where a region's addresses come from and go to
 //     region_commit.c   commit and decommit of pages
+//     region_share.c    pages of one region in another
 //
 // Owns: the list of regions, their address ranges, the ranges of destroyed regions that wait for another region. Does
 // not own: mappings (vmm/backing_pages.h): a page of a region is committed if and only if it is live there.
@@ -66,9 +67,10 @@ typedef struct vmp_page_claim {
 } vmp_page_claim;
 
 // ---- region_space.c; the lock is held ----
-// vmp_region_take_range finds addresses for a region. MAY UNLOCK. VMP_ERROR_OUT_OF_ADDRESS_SPACE,
-// VMP_ERROR_HOST_OUT_OF_MEMORY, driver failures.
-vmp_status vmp_region_take_range(vmp_pool *pool, uint64_t bytes, uint64_t page_bytes, vmp_region_range **out_range);
+// vmp_region_take_range finds addresses for a region; of an idle range the first `share_bytes` are unmapped. MAY
+// UNLOCK. VMP_ERROR_OUT_OF_ADDRESS_SPACE, VMP_ERROR_HOST_OUT_OF_MEMORY, driver failures.
+vmp_status vmp_region_take_range(vmp_pool *pool, uint64_t bytes, uint64_t page_bytes, uint64_t share_bytes,
+                                 vmp_region_range **out_range);
 // vmp_region_give_range makes a range idle. Can't fail.
 void vmp_region_give_range(vmp_pool *pool, vmp_region_range *range);
 // vmp_regions_give_back returns idle ranges to buddy. False: there are none.
@@ -78,6 +80,17 @@ bool vmp_regions_give_back(vmp_pool *pool);
 // vmp_region_enter waits until no other operation works on the region; vmp_region_leave ends one.
 void vmp_region_enter(vmp_region *region);
 void vmp_region_leave(vmp_region *region);
+// vmp_region_enter_both does the same for two regions, which may be one.
+void vmp_region_enter_both(vmp_region *a, vmp_region *b);
+void vmp_region_leave_both(vmp_region *a, vmp_region *b);
+// vmp_region_wait waits on the host for what keeps pages pending; VMP_OK: try again. *deadline_us is 0 before the first
+// wait. Lets go of the lock. VMP_PENDING (the region doesn't want that), VMP_ERROR_TIMEOUT, driver failures.
+vmp_status vmp_region_wait(vmp_region *region, vmp_fence fence, uint64_t *deadline_us);
+// vmp_region_check_pages: VMP_ERROR_INVALID_VALUE when pages lie beyond the region.
+vmp_status vmp_region_check_pages(const vmp_region *region, uint64_t first, uint64_t count);
+// vmp_region_over_limit says whether so many bytes more would cross the region's limit; vmp_region_fail_limit says so.
+bool vmp_region_over_limit(const vmp_region *region, uint64_t bytes);
+vmp_status vmp_region_fail_limit(const vmp_region *region);
 // vmp_region_place is the ladder's attempt for a plan with pages. MAY UNLOCK. What vmp_backing_claim_pages returns.
 vmp_status vmp_region_place(vmp_pool *pool, vmp_page_claim *claim, vmp_effort effort);
 // vmp_region_release_all decommits every page, as of `fence`.

@@ -35,21 +35,26 @@ static uint64_t page_offset(const vmp_region *region, uint64_t page) {
   return region->range->offset + page * region->range->page_bytes;
 }
 
+vmp_status vmp_region_check_pages(const vmp_region *region, uint64_t first, uint64_t count) {
+  uint64_t pages = region->max_bytes / region->range->page_bytes;
+  if (first <= pages && count <= pages - first) return VMP_OK;
+  return vmp_fail(VMP_ERROR_INVALID_VALUE,
+                  "%" PRIu64 " pages from page %" PRIu64 " on are beyond the region \"%.64s\", which has %" PRIu64,
+                  count, first, region->name, pages);
+}
+
 static vmp_status check_wanted(const vmp_region *region, const wanted *w) {
   if (region == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the region is NULL");
   if (w->count > 0 && w->runs == NULL && w->pages == NULL) {
     return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pages are NULL and there are %zu of them", w->count);
   }
   if (vmp_guard_forked(&region->pool->guard)) return vmp_pool_fail_forked(region->pool);
-  uint64_t pages = region->max_bytes / region->range->page_bytes;
-  for (size_t i = 0; i < w->count; i++) {
+  vmp_status status = VMP_OK;
+  for (size_t i = 0; i < w->count && status == VMP_OK; i++) {
     vmp_region_pages run = run_of(w, i);
-    if (run.first <= pages && run.count <= pages - run.first) continue;
-    return vmp_fail(VMP_ERROR_INVALID_VALUE,
-                    "pages %" PRIu64 " to %" PRIu64 " are beyond the region \"%.64s\", which has %" PRIu64, run.first,
-                    run.first + run.count, region->name, pages);
+    status = vmp_region_check_pages(region, run.first, run.count);
   }
-  return VMP_OK;
+  return status;
 }
 
 // ---- one operation at a time ----
@@ -62,6 +67,16 @@ void vmp_region_enter(vmp_region *region) {
 void vmp_region_leave(vmp_region *region) {
   region->busy = false;
   vmp_guard_wake_all(&region->pool->guard);
+}
+
+void vmp_region_enter_both(vmp_region *a, vmp_region *b) {
+  while (a->busy || b->busy) vmp_guard_wait(&a->pool->guard);
+  a->busy = b->busy = true;
+}
+
+void vmp_region_leave_both(vmp_region *a, vmp_region *b) {
+  a->busy = b->busy = false;
+  vmp_guard_wake_all(&a->pool->guard);
 }
 
 // ---- which pages ----
@@ -136,17 +151,18 @@ static uint64_t now_us(void) {
   return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-// wait_for waits on the host for what keeps pages pending. Without the lock meanwhile.
-static vmp_status wait_for(vmp_region *region, vmp_fence fence, uint64_t deadline_us) {
+vmp_status vmp_region_wait(vmp_region *region, vmp_fence fence, uint64_t *deadline_us) {
   vmp_pool *pool = region->pool;
+  if (!region->wait) return VMP_PENDING;
   uint64_t now = now_us();
-  if (now >= deadline_us) {
+  if (*deadline_us == 0 && !vmp_add(now, pool->config.wait, deadline_us)) *deadline_us = UINT64_MAX;
+  if (now >= *deadline_us) {
     return vmp_fail(VMP_ERROR_TIMEOUT, "pages of the region \"%.64s\" are still retiring after %" PRIu64 " us",
                     region->name, pool->config.wait);
   }
   pool->host_waits++;
   vmp_guard_unlock(&pool->guard);
-  vmp_status status = vmp_clock_wait(pool->clock, fence, deadline_us - now);
+  vmp_status status = vmp_clock_wait(pool->clock, fence, *deadline_us - now);
   vmp_guard_lock(&pool->guard);
   return status;
 }
@@ -158,14 +174,13 @@ static vmp_status claim_pages(vmp_region *region, vmp_page_claim *claim) {
   plan.pages = claim;
   plan.request =
       (vmp_request){.bytes = plan.requested_bytes, .alignment = VMP_STEP_BYTES, .stream = claim->request.stream};
-  uint64_t deadline_us;
-  if (!vmp_add(now_us(), pool->config.wait, &deadline_us)) deadline_us = UINT64_MAX;
+  uint64_t deadline_us = 0;
   vmp_status status = vmp_oom_refuse(pool, &plan);
   while (status == VMP_OK) {
     vmp_placed ignored;
     status = vmp_ladder_take(pool, &plan, &ignored);
-    if (status != VMP_PENDING || !region->wait) return status;
-    status = wait_for(region, claim->after, deadline_us);
+    if (status != VMP_PENDING) return status;
+    status = vmp_region_wait(region, claim->after, &deadline_us);
   }
   return status;
 }
@@ -189,7 +204,12 @@ static void count_peaks(vmp_pool *pool) {
   if (requested > pool->peak_requested_bytes) pool->peak_requested_bytes = requested;
 }
 
-static vmp_status fail_over_limit(const vmp_region *region) {
+bool vmp_region_over_limit(const vmp_region *region, uint64_t bytes) {
+  uint64_t after;
+  return !vmp_add(region->committed_bytes, bytes, &after) || after > region->limit_bytes;
+}
+
+vmp_status vmp_region_fail_limit(const vmp_region *region) {
   return vmp_fail(VMP_ERROR_LIMIT,
                   "the region \"%.64s\" has %" PRIu64 " bytes committed and a limit of %" PRIu64
                   "; decommit pages or raise it with vmp_region_set_limit",
@@ -221,7 +241,7 @@ static vmp_status commit_entered(vmp_region *region, const wanted *w, vmp_stream
   page_list list = {0};
   bool over = false;
   vmp_status status = lacking(region, w, &list, &over);
-  if (status == VMP_OK && over) status = fail_over_limit(region);
+  if (status == VMP_OK && over) status = vmp_region_fail_limit(region);
   if (status == VMP_OK && list.count > 0) {
     region->pool->seen_streams |= UINT64_C(1) << index;
     region->pool->placing++;

@@ -13,15 +13,19 @@
 
 // ---- idle ranges ----
 
-static bool fits(const vmp_region_range *range, uint64_t bytes, uint64_t page_bytes) {
+static bool fits(const vmp_pool *pool, const vmp_region_range *range, uint64_t bytes, uint64_t page_bytes,
+                 uint64_t share_bytes) {
+  uint64_t shared_end = range->offset + share_bytes;
+  if (vmp_backing_next_page(pool->backing, range->offset, shared_end, page_bytes) < shared_end) return false;
   if (range->own) return range->bytes >= bytes && range->offset % page_bytes == 0;
   return range->bytes == bytes && range->page_bytes == page_bytes;
 }
 
-static vmp_region_range *take_idle(vmp_pool *pool, uint64_t bytes, uint64_t page_bytes, bool own) {
+static vmp_region_range *take_idle(vmp_pool *pool, uint64_t bytes, uint64_t page_bytes, uint64_t share_bytes,
+                                   bool own) {
   for (vmp_region_range **link = &pool->regions.idle; *link != NULL; link = &(*link)->next) {
     vmp_region_range *range = *link;
-    if (range->own != own || !fits(range, bytes, page_bytes)) continue;
+    if (range->own != own || !fits(pool, range, bytes, page_bytes, share_bytes)) continue;
     *link = range->next;
     pool->regions.num_idle--;
     range->next = NULL;
@@ -118,9 +122,15 @@ static vmp_status open_range(vmp_pool *pool, vmp_region_range *range) {
   return status == VMP_ERROR_OUT_OF_ADDRESS_SPACE ? open_own(pool, range) : status;
 }
 
-vmp_status vmp_region_take_range(vmp_pool *pool, uint64_t bytes, uint64_t page_bytes, vmp_region_range **out_range) {
-  vmp_region_range *range = take_idle(pool, bytes, page_bytes, false);
-  if (range == NULL) range = take_idle(pool, bytes, page_bytes, true);
+vmp_status vmp_region_take_range(vmp_pool *pool, uint64_t bytes, uint64_t page_bytes, uint64_t share_bytes,
+                                 vmp_region_range **out_range) {
+  // Shared pages of the region that ended last have just retired: once they are gone its other pages serve this one.
+  const vmp_region_range *youngest = pool->regions.idle;
+  if (share_bytes > 0 && youngest != NULL && !fits(pool, youngest, bytes, page_bytes, share_bytes)) {
+    (void)vmp_backing_poll(pool->backing);
+  }
+  vmp_region_range *range = take_idle(pool, bytes, page_bytes, share_bytes, false);
+  if (range == NULL) range = take_idle(pool, bytes, page_bytes, share_bytes, true);
   if (range != NULL) {
     vmp_status opened = range->open ? VMP_OK : open_pages(pool, range);
     if (opened == VMP_OK) *out_range = range;

@@ -30,6 +30,8 @@ typedef struct vmp_region_options {
   const char *name;      // shown in snapshots; copied; NULL: "region"
   int wait;              // 1: where a page is still retiring, the host waits for its work, at most the pool's wait_us;
                          // 0: VMP_PENDING
+  uint64_t share_bytes;  // how much at its start will be shared from other regions: where it gets the addresses of a
+                         // destroyed region, nothing is mapped at those
 } vmp_region_options;
 #define VMP_REGION_OPTIONS_INIT VMP_INIT(vmp_region_options)
 
@@ -89,6 +91,23 @@ VMP_API vmp_status vmp_region_record_use(vmp_region *region, vmp_stream stream);
 
 // vmp_region_set_limit changes limit_bytes; what is committed beyond it stays. VMP_ERROR_INVALID_VALUE, _FORKED.
 VMP_API vmp_status vmp_region_set_limit(vmp_region *region, uint64_t limit_bytes);
+
+// vmp_region_share maps pages that one region has committed into another region as well: pages [from_first, from_first
+// + count) of `from` become pages [to_first, ...) of `to`, all or none, with one map a page and one set-access. Both
+// see the same bytes; a prefix cache maps the pages of a prompt into every request that begins with it. Nothing is
+// copied: who wants to write to a shared page copies it to a page of its own first.
+//
+// From then on the page is committed in both regions, and counts in both; its memory is there as long as one of them
+// has it committed, whichever it is. `stream` is who uses it in `to`; the caller has ordered it behind the work that
+// filled the pages. The regions are of one pool and have the same page_bytes; they may be the same one. VMP_PENDING as
+// for commit. Errors: VMP_ERROR_INVALID_VALUE (pages beyond a region; pages of `from` that aren't committed; pages of
+// `to` that are; different pools or page sizes), and those of commit; then nothing has changed.
+VMP_API vmp_status vmp_region_share(vmp_region *from, uint64_t from_first, vmp_region *to, uint64_t to_first,
+                                    uint64_t count, vmp_stream stream);
+
+// vmp_region_page_references tells how many places have a committed page's memory, this one included: 1 when it isn't
+// shared, 0 when the page isn't committed. VMP_ERROR_INVALID_VALUE (a page beyond the region), VMP_ERROR_FORKED.
+VMP_API vmp_status vmp_region_page_references(vmp_region *region, uint64_t page, uint64_t *out_references);
 
 // vmp_region_query tells about a region. Walks over what is mapped of it; no driver call.
 typedef struct vmp_region_info {

@@ -10,7 +10,9 @@
 
 #include "vmm/align.h"
 #include "vmm/backing_internal.h"
+#include "vmm/backing_share.h"
 #include "vmm/driver_error.h"
+#include "vmm/memory.h"
 
 #define CANDIDATES 64u   // parked chunks of one list that are looked at
 #define MAX_LOOKS 1000u  // other threads' driver calls may change pages under a look; not for ever
@@ -22,6 +24,7 @@ typedef struct page_claim {
   uint64_t slots;     // of a page
   vmp_fence after;    // what the stream must be ordered behind
   vmp_fence pending;  // what keeps pages from being mapped
+  bool empty;         // nothing may be mapped there: chunks that are parked in place have to go
 } page_claim;
 
 static uint64_t page_slot(const page_claim *p, size_t i) { return p->request->offsets[i] >> p->b->granule_log2; }
@@ -42,6 +45,7 @@ static vmp_page_state state_of_chunk(const chunk *c, bool fits) {
 }
 
 static vmp_page_state state_of_place(const place *p) {
+  if (p->state == PLACE_SHARED && p->live > 0) return VMP_PAGE_LIVE;
   switch ((place_state)p->state) {
     case PLACE_RETIRING: return VMP_PAGE_RETIRING;
     case PLACE_BROKEN: return VMP_PAGE_BROKEN;
@@ -163,7 +167,8 @@ static vmp_status clear_pages(page_claim *p) {
   removal list[REMOVAL_BATCH];
   size_t count = 0;
   for (size_t i = 0; i < p->request->count && count < REMOVAL_BATCH; i++) {
-    if (page_state(p->b, page_slot(p, i), p->slots) != VMP_PAGE_OCCUPIED) continue;
+    vmp_page_state state = page_state(p->b, page_slot(p, i), p->slots);
+    if (state != VMP_PAGE_OCCUPIED && !(p->empty && state == VMP_PAGE_PARKED)) continue;
     count += collect_occupants(p, page_slot(p, i), list + count, REMOVAL_BATCH - count);
   }
   return count == 0 ? VMP_PENDING : clear_occupants(p, list, count);
@@ -184,6 +189,7 @@ static vmp_page_state worst_state(page_claim *p) {
   for (size_t i = 0; i < p->request->count; i++) {
     uint64_t slot = page_slot(p, i);
     vmp_page_state state = page_state(p->b, slot, p->slots);
+    if (state == VMP_PAGE_PARKED && p->empty) state = VMP_PAGE_OCCUPIED;
     if (state == VMP_PAGE_PARKED && must_finish(p, slot)) state = VMP_PAGE_RETIRING;
     if (state == VMP_PAGE_RETIRING || state == VMP_PAGE_OCCUPIED) note_pending(p, slot);
     worst = worse(worst, state);
@@ -386,6 +392,67 @@ bool vmp_backing_release_page(vmp_backing *b, uint64_t offset, vmp_fence fence) 
   if (--c->live > 0) return false;
   chunk_to_parked(&b->chunks, id);
   return true;
+}
+
+// ---- sharing ----
+
+// map_shared claims runs of neighbouring pages; what was claimed is released when a later run fails. MAY UNLOCK.
+static vmp_status map_shared(page_claim *p, const vmp_page_pair *pairs, vmp_shared_part *parts) {
+  uint64_t page_bytes = p->request->page_bytes;
+  size_t count = p->request->count, first = 0;
+  vmp_status status = VMP_OK;
+  for (size_t next; first < count && status == VMP_OK; first = status == VMP_OK ? next : first) {
+    vmp_fence ignored;
+    next = first;
+    do {
+      parts[next] = (vmp_shared_part){.offset = pairs[next].to, .host_offset = pairs[next].from};
+      next++;
+    } while (next < count && pairs[next].to == pairs[next - 1].to + page_bytes);
+    status = vmp_backing_claim_shared(p->b, pairs[first].to, (next - first) * page_bytes, parts + first, next - first,
+                                      p->request->stream, p->request->effort, &ignored);
+  }
+  if (status == VMP_OK) return VMP_OK;
+  for (size_t i = 0; i < first; i++) (void)vmp_backing_release_page(p->b, pairs[i].to, VMP_FENCE_NONE);
+  return status;
+}
+
+vmp_status vmp_backing_share_pages(vmp_backing *b, const vmp_page_pair *pairs, size_t count, uint64_t page_bytes,
+                                   vmp_stream_index stream, vmp_fence *out_pending) {
+  uint64_t *offsets = vmp_mem_calloc(count, sizeof *offsets);
+  vmp_shared_part *parts = vmp_mem_calloc(count, sizeof *parts);
+  vmp_status status = VMP_OK;
+  if (offsets == NULL || parts == NULL)
+    status = vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to share pages");
+  for (size_t i = 0; i < count && status == VMP_OK; i++) offsets[i] = pairs[i].to;
+  vmp_page_request request = {
+      .offsets = offsets, .count = count, .page_bytes = page_bytes, .stream = stream, .effort = VMP_EFFORT_NORMAL};
+  page_claim p = {.b = b, .request = &request, .slots = page_bytes >> b->granule_log2, .empty = true};
+  if (status == VMP_OK) {
+    backing_poll_if_crowded(b);
+    status = make_ready(&p);
+    *out_pending = p.pending;
+  }
+  if (status == VMP_OK) status = map_shared(&p, pairs, parts);
+  vmp_mem_free(offsets);
+  vmp_mem_free(parts);
+  return status;
+}
+
+uint64_t vmp_backing_page_references(const vmp_backing *b, uint64_t offset, bool *out_first) {
+  uint32_t word = backing_word(b, offset >> b->granule_log2);
+  const place *shared = share_at(b, word);
+  if (out_first != NULL) *out_first = true;
+  if (shared == NULL) return word_is_home(word) && backing_chunk(b, word & WORD_INDEX)->state == CHUNK_LIVE ? 1 : 0;
+  uint64_t references = 0;
+  uint32_t first = 0;
+  for (uint32_t id = backing_chunk(b, shared->chunk)->shares; id != 0; id = backing_place(b, id)->next_share) {
+    const place *p = backing_place(b, id);
+    if (p->state != PLACE_SHARED || p->live == 0) continue;
+    references++;
+    if (first == 0) first = id;
+  }
+  if (out_first != NULL) *out_first = first == (word & WORD_INDEX);
+  return references;
 }
 
 // ---- pages for others ----

@@ -1,7 +1,8 @@
 // backing_pages.h: ranges of addresses in which every chunk is one page, as regions need it.
 //
-// Owns: the list of such ranges, and claims of pages by list. Does not own: which pages a region has (they are the live
-// ones of its range), limits, sharing.
+// Owns: the list of such ranges, claims of pages by list, the order in which a page's addresses are made free. Does not
+// own: which pages a region has (they are the live ones of its range), limits, how a chunk lives at several places
+// (backing_share.h).
 //
 //     page range   [ p0 | p1 |    | p3 |    |    |  ...            ]   a power of two of granules each, aligned to its
 //     size
@@ -11,7 +12,8 @@
 //
 // Invariants
 //   - Page ranges are disjoint, and no chunk crosses the border of one: growth of claims outside stops at it.
-//   - A live page has exactly one chunk of the page's size at home; nobody else claims anything in the range.
+//   - A live page shows exactly one chunk of the page's size, at home or shared; nobody else claims anything in the
+//   range.
 //   - A page that was released is parked as a page: pages take it first; everybody else last, and only when complete.
 //
 // The lock is held around every call, as in backing.h.
@@ -69,5 +71,23 @@ vmp_status vmp_backing_claim_pages(vmp_backing *backing, const vmp_page_request 
 // vmp_backing_release_page undoes the claim of one live page; `fence`: who may still touch it. Whether its memory is
 // parked now. Can't fail.
 bool vmp_backing_release_page(vmp_backing *backing, uint64_t offset, vmp_fence fence);
+
+// ---- sharing ----
+
+// vmp_page_pair: a live page, and where its chunk is to be mapped as well.
+typedef struct vmp_page_pair {
+  uint64_t from, to;  // offsets
+} vmp_page_pair;
+
+// vmp_backing_share_pages maps and claims every `to`, all or none: one set-access per run of neighbours. `to` rises,
+// and none of them is live; every `from` is, and both are left alone by others meanwhile. What else is mapped at a `to`
+// goes first. *out_pending as *out_after of vmp_backing_claim_pages, when VMP_PENDING is returned; the new user is
+// ordered behind nothing: who filled the pages is the caller's to know. VMP_PENDING, VMP_ERROR_BUSY,
+// VMP_ERROR_HOST_OUT_OF_MEMORY, driver failures. MAY UNLOCK.
+vmp_status vmp_backing_share_pages(vmp_backing *backing, const vmp_page_pair *pairs, size_t count, uint64_t page_bytes,
+                                   vmp_stream_index stream, vmp_fence *out_pending);
+// vmp_backing_page_references returns at how many places the chunk of a live page is live; *out_first (may be NULL)
+// whether this is the first of them. 0: the page isn't live.
+uint64_t vmp_backing_page_references(const vmp_backing *backing, uint64_t offset, bool *out_first);
 
 #endif  // VMPOOL_VMM_BACKING_PAGES_H_

@@ -186,13 +186,14 @@ AT(vmp_pool_stats_data, graph_kept, 384);
 AT(vmp_pool_stats_data, shared, 392);
 AT(vmp_pool_stats_data, shares, 400);
 
-SIZE(vmp_region_options, 48);
+SIZE(vmp_region_options, 56);
 AT(vmp_region_options, struct_size, 0);
 AT(vmp_region_options, max_bytes, 8);
 AT(vmp_region_options, page_bytes, 16);
 AT(vmp_region_options, limit_bytes, 24);
 AT(vmp_region_options, name, 32);
 AT(vmp_region_options, wait, 40);
+AT(vmp_region_options, share_bytes, 48);
 
 SIZE(vmp_region_pages, 16);
 AT(vmp_region_pages, first, 0);

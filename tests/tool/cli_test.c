@@ -71,6 +71,19 @@ static const mistake mistakes[] = {
     {"bad_pairing", {"replay", "--pairing", "random", "x"}, NULL, "--pairing: 'random'"},
     {"bad_model", {"replay", "--model", "gpt-5", "x"}, NULL, "--model: 'gpt-5' is unknown"},
     {"kv_without_model", {"replay", "--kv", "paged", "x"}, NULL, "--kv needs a --model"},
+    {"bad_kv", {"replay", "--kv", "heap", "x"}, NULL, "--kv: 'heap' is none of contiguous, paged and region"},
+    {"bad_kv_layout", {"replay", "--kv-layout", "head", "x"}, NULL, "--kv-layout: 'head' is neither request nor layer"},
+    {"layout_without_regions", {"replay", "--kv-layout", "layer", "x"}, NULL, "--kv-layout needs --kv region"},
+    {"share_without_regions", {"replay", "--kv-share", "x"}, NULL, "--kv-share needs --kv region"},
+    {"share_on_streams",
+     {"replay", "--kv", "region", "--model", "gpt2", "--kv-share", "--streams", "2", "x"},
+     NULL,
+     "--kv-share needs one stream"},
+    {"compare_regions",
+     {"replay", "--kv", "region", "--model", "gpt2", "--compare", "x"},
+     NULL,
+     "--compare needs blocks"},
+    {"scale_regions", {"replay", "--kv", "region", "--model", "gpt2", "--scale", "2", "x"}, NULL, "--scale: how long"},
     {"requests_without_kv", {"replay", "-"}, "TIMESTAMP,ContextTokens,GeneratedTokens\n", "--kv"},
     {"zero_steps", {"replay", "--step-every", "0", "x"}, NULL, "--step-every: 0 is outside"},
     {"zero_steps_later", {"replay", "--step-every", "5+0", "x"}, NULL, "--step-every: 0 is outside"},
@@ -144,9 +157,9 @@ VTEST(Cli, HelpGoesToStandardOutput) {
 
 VTEST(Cli, EveryOptionOfReplayIsDocumented) {
   static const char *const options[] = {
-      "--driver", "--device-bytes", "--min-capacity", "--streams",    "--scale",      "--repeat",
-      "--preset", "--conf",         "--intruder",     "--step-every", "--defragment", "--json",
-      "--work",   "--kv",           "--model",        "--pairing",    "--cost",       "--compare"};
+      "--driver", "--device-bytes", "--min-capacity", "--streams",    "--scale",     "--repeat",  "--preset",
+      "--conf",   "--intruder",     "--step-every",   "--defragment", "--json",      "--work",    "--kv",
+      "--model",  "--pairing",      "--cost",         "--compare",    "--kv-layout", "--kv-share"};
   vtest_process process = run(ARGS("replay", "--help"), NULL);
   for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) VEXPECT_STR_CONTAINS(process.out, options[i]);
   VEXPECT_STR_CONTAINS(process.out, "Examples:");

@@ -34,8 +34,24 @@ void service_requests_append(service_requests *requests, service_request request
   requests->items[requests->count++] = request;
 }
 
+void service_requests_prefix(service_requests *requests, uint64_t id) {
+  if (requests->failed) return;
+  if (requests->num_prefixes == requests->prefixes_capacity) {
+    const size_t capacity = requests->prefixes_capacity == 0 ? 1024 : requests->prefixes_capacity * 2;
+    uint64_t *prefixes = reallocarray(requests->prefixes, capacity, sizeof(*prefixes));
+    if (prefixes == NULL) {
+      requests->failed = true;
+      return;
+    }
+    requests->prefixes = prefixes;
+    requests->prefixes_capacity = capacity;
+  }
+  requests->prefixes[requests->num_prefixes++] = id;
+}
+
 void service_requests_destroy(service_requests *requests) {
   free(requests->items);
+  free(requests->prefixes);
   memset(requests, 0, sizeof(*requests));
 }
 
@@ -60,7 +76,8 @@ void service_generate(service_requests *requests, uint64_t count, double rate, u
 
 // ---- the source ----
 
-// active: a request that holds memory, or a free slot of the table. Pages are chained from first to last.
+// active: a request that holds memory, or a free slot of the table. Pages are chained from first to last. With layout
+// region the slot's number is the block, and `pages` counts its tokens.
 typedef struct active {
   uint32_t request;
   uint32_t pages;
@@ -189,7 +206,7 @@ static void plan_next(service *s, uint32_t slot) {
   const service_request *r = request_of(s, slot);
   uint64_t token = r->output_tokens;  // the one with which it happens
   bool grows = false;
-  if (s->options.layout == SERVICE_PAGED) {
+  if (s->options.layout != SERVICE_CONTIGUOUS) {
     const uint64_t full = (uint64_t)s->slots[slot].pages * s->options.page_tokens;
     grows = full < (uint64_t)r->prompt_tokens + r->output_tokens;
     if (grows) token = full + 1 - r->prompt_tokens;
@@ -209,7 +226,7 @@ static void arrive(service *s) {
   if (s->failed) return;
   const service_request *r = &s->requests.items[s->next_request];
   s->slots[slot] = (active){.request = (uint32_t)s->next_request++, .first_page = NO_BLOCK, .last_page = NO_BLOCK};
-  const uint64_t count = s->options.layout == SERVICE_CONTIGUOUS ? 1 : pages_for(s, r->prompt_tokens);
+  const uint64_t count = s->options.layout == SERVICE_PAGED ? pages_for(s, r->prompt_tokens) : 1;
   start_burst(s, slot, TRACE_ALLOC, count, r->arrival_ticks);
   if (count == 0) plan_next(s, slot);  // an empty prompt
 }
@@ -230,7 +247,9 @@ static bool advance(service *s) {
     return true;
   }
   const due next = heap_pop(s);
-  if (next.grows) {
+  if (s->options.layout == SERVICE_REGION) {
+    start_burst(s, next.slot, next.grows ? TRACE_GROW : TRACE_FREE, 1, next.ticks);
+  } else if (next.grows) {
     start_burst(s, next.slot, TRACE_ALLOC, 1, next.ticks);
   } else if (s->slots[next.slot].pages == 0) {
     end_request(s, next.slot);
@@ -270,12 +289,34 @@ static uint32_t burst_free(service *s, active *slot) {
   return block;
 }
 
+// region_event is the one event of a burst with layout region.
+static trace_event region_event(service *s) {
+  const uint32_t slot = s->burst_slot;
+  active *at = &s->slots[slot];
+  trace_event event = {.t_us = s->burst_ticks / SERVICE_TICKS_PER_US, .block = slot, .kind = (uint8_t)s->burst_kind};
+  s->burst = 0;
+  if (s->burst_kind == TRACE_FREE) {
+    event.bytes = at->pages * s->token_bytes;
+    end_request(s, slot);
+    return event;
+  }
+  const uint32_t added = s->burst_kind == TRACE_ALLOC ? request_of(s, slot)->prompt_tokens : 1;
+  event.bytes = added * s->token_bytes;
+  at->pages += added;
+  plan_next(s, slot);
+  return event;
+}
+
 static bool service_next(void *self, trace_event *out_event) {
   service *s = self;
   while (s->burst == 0 && !s->failed) {
     if (!advance(s)) return false;
   }
   if (s->failed) return false;
+  if (s->options.layout == SERVICE_REGION) {
+    *out_event = region_event(s);
+    return !s->failed;
+  }
   const uint64_t bytes = block_bytes(s, s->burst_slot);
   active *slot = &s->slots[s->burst_slot];
   const trace_event_kind kind = s->burst_kind;
@@ -306,6 +347,28 @@ static void service_close(void *self) {
   free(s);
 }
 
+bool service_get_info(const trace_source *source, service_info *out_info) {
+  if (source->next != service_next) return false;
+  const service *s = source->self;
+  *out_info = (service_info){.layout = s->options.layout,
+                             .token_bytes = s->token_bytes,
+                             .layers = s->options.model->layers,
+                             .has_prefixes = s->requests.num_prefixes > 0};
+  for (size_t i = 0; i < s->requests.count; i++) {
+    const uint64_t tokens = (uint64_t)s->requests.items[i].prompt_tokens + s->requests.items[i].output_tokens;
+    if (tokens > out_info->longest_tokens) out_info->longest_tokens = tokens;
+  }
+  return true;
+}
+
+const uint64_t *service_prefixes_of(const trace_source *source, uint32_t block, size_t *out_count) {
+  const service *s = source->self;
+  const service_request *r = request_of(s, block);
+  const size_t whole = r->prompt_tokens / SERVICE_PREFIX_TOKENS;
+  *out_count = whole < r->num_prefixes ? whole : r->num_prefixes;
+  return s->requests.prefixes + r->first_prefix;
+}
+
 bool service_failed(const trace_source *source) {
   return source->next == service_next && ((const service *)source->self)->failed;
 }
@@ -320,6 +383,11 @@ static int by_arrival(const void *left, const void *right) {
 
 static uint64_t count_events(const service *s) {
   if (s->options.layout == SERVICE_CONTIGUOUS) return 2 * (uint64_t)s->requests.count;
+  if (s->options.layout == SERVICE_REGION) {
+    uint64_t events = 2 * (uint64_t)s->requests.count;
+    for (size_t i = 0; i < s->requests.count; i++) events += s->requests.items[i].output_tokens;
+    return events;
+  }
   uint64_t pages = 0;
   for (size_t i = 0; i < s->requests.count; i++) {
     pages += pages_for(s, (uint64_t)s->requests.items[i].prompt_tokens + s->requests.items[i].output_tokens);
@@ -329,10 +397,11 @@ static uint64_t count_events(const service *s) {
 
 static bool set_sizes(service *s, tool_error *error) {
   if (s->options.layout == SERVICE_NO_LAYOUT || s->options.model == NULL) {
-    return tool_fail(error, "requests need a layout (contiguous or paged) and a model");
+    return tool_fail(error, "requests need a layout (contiguous, paged or region) and a model");
   }
   if (s->options.element_bytes == 0) s->options.element_bytes = 2;
   if (s->options.page_tokens == 0) s->options.page_tokens = 16;
+  if (s->options.layout == SERVICE_REGION) s->options.page_tokens = 1;
   s->token_bytes = model_kv_bytes_per_token(s->options.model, s->options.element_bytes);
   uint64_t largest;
   if (!vmp_mul(s->token_bytes, s->options.page_tokens, &s->page_bytes) ||

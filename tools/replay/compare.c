@@ -30,7 +30,12 @@ static bool run(const comparison *c, uint64_t device_bytes, bool stop_at_failure
   const uint32_t num_streams = c->options->streams > 0 ? c->options->streams : c->t->num_streams;
   model *m = model_open(c->kind, device_bytes, num_streams, &c->cost);
   if (m == NULL) return tool_fail(error, "host memory ran out");
-  const replay_sink sink = {m, sink_alloc, sink_free, sink_intrude, sink_renumber, sink_failed, NULL};
+  const replay_sink sink = {.self = m,
+                            .alloc = sink_alloc,
+                            .free = sink_free,
+                            .intrude = sink_intrude,
+                            .renumber = sink_renumber,
+                            .failed_allocs = sink_failed};
   uint64_t ops;
   const bool good = replay_events(c->t, c->options, &sink, stop_at_failure, &ops, error);
   *out_counts = *model_progress(m);

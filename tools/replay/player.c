@@ -7,30 +7,7 @@
 #include <time.h>
 
 #include "pool/vmpool_host.h"
-
-typedef enum block_state { BLOCK_NONE = 0, BLOCK_LIVE = 1, BLOCK_FAILED = 2 } block_state;
-
-typedef struct player_block {
-  void *ptr;
-  uint64_t bytes;
-  uint16_t stream;
-  uint8_t state;
-} player_block;
-
-struct player {
-  player_options options;
-  vmp_driver *driver;
-  vmp_pool *pool;
-  vmp_stream *streams;
-  player_block *blocks;  // by the trace's number
-  size_t num_blocks;
-  player_block *nameless;  // intruders, and what earlier repetitions left live
-  size_t num_nameless, nameless_capacity;
-  uint64_t clock_ns;  // what reading the clock costs
-  uint64_t events_since_stats;
-  player_step_calls calls_before;  // when the step began
-  player_counts counts;
-};
+#include "tools/replay/player_internal.h"
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -48,7 +25,7 @@ static uint64_t clock_cost_ns(void) {
   return least;
 }
 
-static void set_fault(player *p, const char *what) {
+void player_fault(player *p, const char *what) {
   if (p->counts.fault[0] == '\0')
     snprintf(p->counts.fault, sizeof(p->counts.fault), "%s: %s", what, vmp_last_error()->message);
 }
@@ -57,26 +34,19 @@ static void set_fault(player *p, const char *what) {
 
 static bool is_host(const player *p) { return p->options.driver == VMP_DRIVER_HOST; }
 
-// meter: what one call of the pool costs, in wall time and in modelled driver time. The player's own calls (touches,
-// statistics, synchronising) are not the pool's, and are left out.
-typedef struct meter {
-  uint64_t start_ns;
-  double start_us;
-} meter;
-
 static double modelled_us(const player *p) {
   vmp_host_work_counts_data work = VMP_HOST_WORK_COUNTS_INIT;
   return is_host(p) && vmp_host_work_counts(p->driver, &work) >= 0 ? work.modelled_us : 0;
 }
 
-static meter meter_start(const player *p) {
-  if (!p->options.measure) return (meter){0};
-  meter m = {.start_us = modelled_us(p)};
+player_meter player_meter_start(const player *p) {
+  if (!p->options.measure) return (player_meter){0};
+  player_meter m = {.start_us = modelled_us(p)};
   m.start_ns = now_ns();
   return m;
 }
 
-static void meter_stop(player *p, meter m) {
+void player_meter_stop(player *p, player_meter m) {
   if (!p->options.measure) return;
   const uint64_t spent = now_ns() - m.start_ns;
   p->counts.calls_ns += spent > p->clock_ns ? spent - p->clock_ns : 0;
@@ -141,7 +111,9 @@ bool player_open(player **out_player, const player_options *options, tool_error 
   p->options = *options;
   p->counts.stats = (vmp_pool_stats_data)VMP_POOL_STATS_INIT;
   p->clock_ns = options->measure ? clock_cost_ns() : 0;
-  if (!open_driver(p, error) || !open_streams(p, error) || !open_pool(p, error)) {
+  bool good = open_driver(p, error) && open_streams(p, error) && open_pool(p, error);
+  if (good && options->kv.requests != NULL) good = kv_regions_open(&p->regions, p, &options->kv, error);
+  if (!good) {
     player_close(p);
     return false;
   }
@@ -150,25 +122,21 @@ bool player_open(player **out_player, const player_options *options, tool_error 
   return true;
 }
 
+kv_regions *player_regions(const player *p) { return p->regions; }
 const player_counts *player_progress(const player *p) { return &p->counts; }
 vmp_pool *player_pool(const player *p) { return p->pool; }
 vmp_driver *player_driver(const player *p) { return p->driver; }
 
 // ---- events ----
 
-static void touch(player *p, const player_block *block) {
-  if (p->options.work.none || !is_host(p) || block->ptr == NULL) return;
-  const vmp_status status = vmp_host_kernel(p->driver, 0, block->ptr, block->bytes, 1, p->streams[block->stream]);
-  if (status < 0) set_fault(p, "a touch could not be queued");
+void player_touch(player *p, void *ptr, uint64_t bytes, bool write, uint16_t stream) {
+  if (p->options.work.none || !is_host(p) || ptr == NULL) return;
+  const vmp_status status = vmp_host_kernel(p->driver, 0, ptr, bytes, write, p->streams[stream]);
+  if (status < 0) player_fault(p, "a touch could not be queued");
 }
 
-static void measure(player *p) {
-  if (!p->options.measure || ++p->events_since_stats < p->options.stats_every) return;
-  p->events_since_stats = 0;
-  vmp_pool_stats_data stats = VMP_POOL_STATS_INIT;
-  if (vmp_pool_stats(p->pool, &stats) != VMP_OK || stats.mapped == 0) return;
-  p->counts.utilisation_sum += (double)stats.live / (double)stats.mapped;
-  p->counts.utilisation_events++;
+static void touch(player *p, const player_block *block) {
+  player_touch(p, block->ptr, block->bytes, true, block->stream);
 }
 
 // note_peak keeps what the pool holds at the highest point so far. It asks only for the sizes that cost nothing.
@@ -177,30 +145,46 @@ static void note_peak(player *p) {
   if (!p->options.measure) return;
   vmp_pool_stats_data stats = {.struct_size = offsetof(vmp_pool_stats_data, pending)};
   if (vmp_pool_stats(p->pool, &stats) != VMP_OK) {
-    set_fault(p, "the statistics could not be read");
+    player_fault(p, "the statistics could not be read");
     return;
   }
   p->counts.live_at_peak_bytes = stats.live;
   p->counts.mapped_at_peak_bytes = stats.mapped;
 }
 
+void player_requested(player *p, uint64_t added_bytes, uint64_t removed_bytes) {
+  p->counts.requested_bytes += added_bytes - removed_bytes;
+  if (p->counts.requested_bytes > p->counts.peak_requested_bytes) note_peak(p);
+}
+
+void player_failed(player *p) {
+  if (p->counts.failed_allocs++ > 0) return;
+  snprintf(p->counts.first_failure, sizeof(p->counts.first_failure), "%s", vmp_last_error()->message);
+}
+
+void player_measure(player *p) {
+  if (!p->options.measure || ++p->events_since_stats < p->options.stats_every) return;
+  p->events_since_stats = 0;
+  vmp_pool_stats_data stats = {.struct_size = offsetof(vmp_pool_stats_data, pending)};  // what costs nothing
+  if (vmp_pool_stats(p->pool, &stats) != VMP_OK || stats.mapped == 0) return;
+  p->counts.utilisation_sum += (double)stats.live / (double)stats.mapped;
+  p->counts.utilisation_events++;
+}
+
 static void perform_alloc(player *p, player_block *block, uint64_t bytes, uint16_t stream) {
   *block = (player_block){.bytes = bytes, .stream = stream};
   p->counts.allocs++;
-  const meter m = meter_start(p);
+  const player_meter m = player_meter_start(p);
   const vmp_status status = vmp_alloc(p->pool, &block->ptr, bytes, p->streams[stream]);
-  meter_stop(p, m);
+  player_meter_stop(p, m);
   if (status < 0) {
     block->state = BLOCK_FAILED;
-    if (p->counts.failed_allocs++ == 0) {
-      snprintf(p->counts.first_failure, sizeof(p->counts.first_failure), "%s", vmp_last_error()->message);
-    }
+    player_failed(p);
     return;
   }
   block->state = BLOCK_LIVE;
   p->counts.live_blocks++;
-  p->counts.requested_bytes += bytes;
-  if (p->counts.requested_bytes > p->counts.peak_requested_bytes) note_peak(p);
+  player_requested(p, bytes, 0);
   touch(p, block);
 }
 
@@ -209,14 +193,14 @@ static void perform_free(player *p, player_block *block, uint16_t stream) {
   // The touches ran on the block's own stream; where another one frees it, the pool is told.
   if (stream != block->stream && block->ptr != NULL &&
       vmp_record_use(p->pool, block->ptr, p->streams[block->stream]) < 0) {
-    set_fault(p, "a use could not be recorded");
+    player_fault(p, "a use could not be recorded");
   }
-  const meter m = meter_start(p);
+  const player_meter m = player_meter_start(p);
   const vmp_status status = vmp_free(p->pool, block->ptr, p->streams[stream]);
-  meter_stop(p, m);
-  if (status < 0) set_fault(p, "a free failed");
+  player_meter_stop(p, m);
+  if (status < 0) player_fault(p, "a free failed");
   p->counts.live_blocks--;
-  p->counts.requested_bytes -= block->bytes;
+  player_requested(p, 0, block->bytes);
   block->state = BLOCK_NONE;
 }
 
@@ -234,7 +218,7 @@ static bool grow_blocks(player *p, uint32_t block) {
 bool player_alloc(player *p, uint32_t block, uint64_t bytes, uint16_t stream) {
   if (!grow_blocks(p, block)) return false;
   perform_alloc(p, &p->blocks[block], bytes, stream);
-  measure(p);
+  player_measure(p);
   return true;
 }
 
@@ -245,7 +229,7 @@ void player_free(player *p, uint32_t block, uint16_t stream) {
     perform_free(p, b, stream);
   }
   b->state = BLOCK_NONE;
-  measure(p);
+  player_measure(p);
 }
 
 static bool add_nameless(player *p, const player_block *block) {
@@ -263,7 +247,7 @@ static bool add_nameless(player *p, const player_block *block) {
 bool player_intrude(player *p, uint64_t bytes, uint16_t stream) {
   player_block block;
   perform_alloc(p, &block, bytes, stream);
-  measure(p);
+  player_measure(p);
   return block.state != BLOCK_LIVE || add_nameless(p, &block);
 }
 
@@ -278,7 +262,7 @@ bool player_renumber(player *p) {
 // ---- steps ----
 
 void player_step(player *p) {
-  if (vmp_pool_step(p->pool) < 0) set_fault(p, "a step could not be marked");
+  if (vmp_pool_step(p->pool) < 0) player_fault(p, "a step could not be marked");
   const player_step_calls now = calls_now(p);
   if (p->counts.num_steps < PLAYER_MAX_STEPS) {
     p->counts.steps[p->counts.num_steps] =
@@ -292,7 +276,7 @@ void player_defragment(player *p) {
   vmp_defragment_report report = VMP_DEFRAGMENT_REPORT_INIT;
   player_defragmentation *sum = &p->counts.defragmentation;
   const double start_us = p->options.measure ? modelled_us(p) : 0;
-  if (vmp_pool_defragment(p->pool, NULL, &report) < 0) set_fault(p, "the pool could not be defragmented");
+  if (vmp_pool_defragment(p->pool, NULL, &report) < 0) player_fault(p, "the pool could not be defragmented");
   if (p->options.measure) p->counts.modelled_us += modelled_us(p) - start_us;
   sum->runs++;
   sum->moved_bytes += report.moved_bytes;
@@ -306,14 +290,14 @@ void player_synchronize(player *p) {
   if (!is_host(p)) return;
   for (uint32_t i = 0; i < p->options.num_streams; i++) {
     if (vmp_host_stream_synchronize(p->driver, 0, p->streams[i]) < 0)
-      set_fault(p, "a stream could not be synchronised");
+      player_fault(p, "a stream could not be synchronised");
   }
 }
 
 static void read_bad_touches(player *p) {
   if (!is_host(p)) return;
   vmp_host_work_counts_data work = VMP_HOST_WORK_COUNTS_INIT;
-  if (vmp_host_work_counts(p->driver, &work) < 0) set_fault(p, "the work counters could not be read");
+  if (vmp_host_work_counts(p->driver, &work) < 0) player_fault(p, "the work counters could not be read");
   p->counts.bad_touches = work.bad_touches + work.unordered;
 }
 
@@ -321,8 +305,8 @@ void player_settle(player *p) {
   player_synchronize(p);
   read_bad_touches(p);
   vmp_driver_get_calls(p->driver, &p->counts.driver_calls);
-  if (vmp_pool_stats(p->pool, &p->counts.stats) < 0) set_fault(p, "the statistics could not be read");
-  if (vmp_pool_check(p->pool, NULL) < 0) set_fault(p, "the pool's check failed");
+  if (vmp_pool_stats(p->pool, &p->counts.stats) < 0) player_fault(p, "the statistics could not be read");
+  if (vmp_pool_check(p->pool, NULL) < 0) player_fault(p, "the pool's check failed");
 }
 
 void player_finish(player *p) {
@@ -332,9 +316,10 @@ void player_finish(player *p) {
   }
   for (size_t i = 0; i < p->num_nameless; i++) perform_free(p, &p->nameless[i], p->nameless[i].stream);
   p->num_nameless = 0;
+  kv_regions_finish(p->regions);
   player_synchronize(p);
   read_bad_touches(p);
-  if (vmp_pool_destroy(p->pool) < 0) set_fault(p, "the pool could not be destroyed");
+  if (vmp_pool_destroy(p->pool) < 0) player_fault(p, "the pool could not be destroyed");
   p->pool = NULL;
 }
 
@@ -347,6 +332,7 @@ void player_close(player *p) {
     }
   }
   vmp_driver_close(p->driver);
+  kv_regions_close(p->regions);
   free(p->streams);
   free(p->blocks);
   free(p->nameless);

@@ -10,8 +10,10 @@
 
 #include "pool/vmpool.h"
 #include "tools/common/error.h"
+#include "tools/replay/kv_regions.h"
 #include "tools/replay/work_mode.h"
 
+// player_options: see kv_regions.h for the last one.
 typedef struct player_options {
   vmp_driver_kind driver;  // VMP_DRIVER_HOST or VMP_DRIVER_CUDA
   uint64_t device_bytes;   // of the host driver's device; UINT64_MAX: unlimited
@@ -22,9 +24,8 @@ typedef struct player_options {
   uint32_t num_streams;  // at least 1; above 1 on the host driver only
   bool measure;          // time the calls and read the statistics after events
   uint64_t stats_every;  // with measure: after every so many events; 0: 1
+  kv_options kv;         // requests NULL: events are of blocks
 } player_options;
-
-typedef struct player player;
 
 // player_open makes driver, streams and pool. Errors: those of vmp_driver_open and vmp_pool_create, as sentences.
 bool player_open(player **out_player, const player_options *options, tool_error *error);
@@ -74,15 +75,16 @@ typedef struct player_counts {
   player_defragmentation defragmentation;
   player_step_calls steps[PLAYER_MAX_STEPS];  // of each player_step
   uint64_t num_steps;                         // may be more
-  char first_failure[480];        // why the first allocation failed; "" where none did
-  char fault[640];                // what a check or a touch found wrong; ""
-  vmp_pool_stats_data stats;      // filled in by player_settle
-  vmp_driver_calls driver_calls;  // filled in by player_settle
+  char first_failure[480];                    // why the first allocation failed; "" where none did
+  char fault[640];                            // what a check or a touch found wrong; ""
+  vmp_pool_stats_data stats;                  // filled in by player_settle
+  vmp_driver_calls driver_calls;              // filled in by player_settle
 } player_counts;
 
 const player_counts *player_progress(const player *p);
 vmp_pool *player_pool(const player *p);
 vmp_driver *player_driver(const player *p);
+kv_regions *player_regions(const player *p);  // NULL: events are of blocks
 
 // player_synchronize waits for all queued work.
 void player_synchronize(player *p);

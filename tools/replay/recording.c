@@ -36,6 +36,12 @@ static void sink_free(void *self, uint32_t block, uint16_t stream) {
   after(r);
 }
 
+static void sink_grow(void *self, uint32_t block, uint64_t bytes) {
+  recording *r = self;
+  r->inner.grow(r->inner.self, block, bytes);
+  after(r);
+}
+
 static bool sink_intrude(void *self, uint64_t bytes, uint16_t stream) {
   recording *r = self;
   const bool good = r->inner.intrude(r->inner.self, bytes, stream);
@@ -61,7 +67,14 @@ static void sink_step(void *self, bool defragment) {
 static replay_sink sink_of(recording *r, player *p) {
   r->player = p;
   r->inner = replay_player_sink(p);
-  return (replay_sink){r, sink_alloc, sink_free, sink_intrude, sink_renumber, sink_failed, sink_step};
+  return (replay_sink){.self = r,
+                       .alloc = sink_alloc,
+                       .free = sink_free,
+                       .grow = r->inner.grow == NULL ? NULL : sink_grow,
+                       .intrude = sink_intrude,
+                       .renumber = sink_renumber,
+                       .failed_allocs = sink_failed,
+                       .step = sink_step};
 }
 
 // remove_old_log makes room for a new log of the same name; anything else of that name stays, and is reported later.

@@ -14,6 +14,10 @@ static uint64_t repeat_of(const replay_options *options) { return options->repea
 
 player_options replay_player_options(const trace *t, const replay_options *options, uint64_t device_bytes,
                                      bool measure) {
+  service_info info;
+  kv_options kv = {.per_layer = options->kv_per_layer, .share = options->kv_share};
+  const bool regions = t->source.self != NULL && service_get_info(&t->source, &info) && info.layout == SERVICE_REGION;
+  if (regions) kv.requests = &t->source;
   return (player_options){
       .driver = options->driver,
       .device_bytes = device_bytes,
@@ -22,6 +26,7 @@ player_options replay_player_options(const trace *t, const replay_options *optio
       .cost_file = options->cost_file,
       .work = options->work,
       .num_streams = options->streams > 0 ? options->streams : t->num_streams,
+      .kv = kv,
       .measure = measure,
       .stats_every = (t->num_events * repeat_of(options) + REPLAY_STATS_MAX - 1) / REPLAY_STATS_MAX};
 }
@@ -76,7 +81,10 @@ static bool feed_alloc(feed *f, const trace_event *event, tool_error *error) {
 static bool feed_event(feed *f, const trace_event *event, tool_error *error) {
   f->ops++;
   f->trace_events++;
-  if (event->kind == TRACE_FREE) {
+  if (event->kind == TRACE_GROW) {
+    if (f->sink->grow == NULL) return tool_fail(error, "regions grow in place, which blocks don't");
+    f->sink->grow(f->sink->self, event->block, event->bytes);
+  } else if (event->kind == TRACE_FREE) {
     f->sink->free(f->sink->self, event->block,
                   f->options->streams > 0 ? f->block_streams[event->block] : event->stream);
   } else if (!feed_alloc(f, event, error)) {
@@ -140,6 +148,11 @@ static bool sink_alloc(void *p, uint32_t block, uint64_t bytes, uint16_t stream)
   return player_alloc(p, block, bytes, stream);
 }
 static void sink_free(void *p, uint32_t block, uint16_t stream) { player_free(p, block, stream); }
+static bool region_alloc(void *p, uint32_t block, uint64_t bytes, uint16_t stream) {
+  return kv_regions_alloc(player_regions(p), block, bytes, stream);
+}
+static void region_grow(void *p, uint32_t block, uint64_t bytes) { kv_regions_grow(player_regions(p), block, bytes); }
+static void region_free(void *p, uint32_t block, uint16_t stream) { kv_regions_free(player_regions(p), block, stream); }
 static bool sink_intrude(void *p, uint64_t bytes, uint16_t stream) { return player_intrude(p, bytes, stream); }
 static bool sink_renumber(void *p) { return player_renumber(p); }
 static uint64_t sink_failed(const void *p) { return player_progress(p)->failed_allocs; }
@@ -150,7 +163,15 @@ static void sink_step(void *p, bool defragment) {
 }
 
 replay_sink replay_player_sink(player *p) {
-  return (replay_sink){p, sink_alloc, sink_free, sink_intrude, sink_renumber, sink_failed, sink_step};
+  const bool regions = player_regions(p) != NULL;
+  return (replay_sink){.self = p,
+                       .alloc = regions ? region_alloc : sink_alloc,
+                       .free = regions ? region_free : sink_free,
+                       .grow = regions ? region_grow : NULL,
+                       .intrude = sink_intrude,
+                       .renumber = sink_renumber,
+                       .failed_allocs = sink_failed,
+                       .step = sink_step};
 }
 
 static void fill_result(const player *p, uint64_t ops, const trace *t, const replay_options *options,
@@ -185,6 +206,8 @@ static void fill_result(const player *p, uint64_t ops, const trace *t, const rep
   r->ahead_unused_bytes = c->stats.ahead_unused;
   r->has_defragmentation = options->defragment_every > 0 || options->defragment_end;
   r->defragmentation = c->defragmentation;
+  r->has_regions = player_regions(p) != NULL;
+  if (r->has_regions) r->regions = *kv_regions_counts(player_regions(p));
   r->ns_per_op = c->allocs + c->frees > 0 ? (double)c->calls_ns / (double)(c->allocs + c->frees) : 0;
   snprintf(r->first_failure, sizeof(r->first_failure), "%s", c->first_failure);
 }
@@ -220,6 +243,19 @@ static bool run_once(trace *t, const replay_options *options, uint64_t device_by
   return good;
 }
 
+// run_unshared plays the trace with every prompt for itself, on an unlimited device.
+static bool run_unshared(trace *t, const replay_options *options, replay_result *result, tool_error *error) {
+  replay_options alone = *options;
+  replay_result unshared = {0};
+  alone.kv_share = false;
+  alone.log = alone.snapshot = NULL;
+  if (!run_once(t, &alone, UINT64_MAX, &unshared, error)) return false;
+  result->has_unshared = true;
+  result->unshared_peak_mapped_bytes = unshared.peak_mapped_bytes;
+  return replay_good(&unshared) ||
+         tool_fail(error, "without sharing the trace failed: %s%s", unshared.first_failure, unshared.fault);
+}
+
 bool replay_run(trace *t, const replay_options *options, replay_result *out_result, tool_error *error) {
   replay_result result = {0};
   uint64_t device_bytes = options->device_bytes;
@@ -229,6 +265,7 @@ bool replay_run(trace *t, const replay_options *options, replay_result *out_resu
     result.min_capacity_bytes = result.has_min_capacity ? device_bytes : 0;
   }
   if (!run_once(t, options, device_bytes, &result, error)) return false;
+  if (options->kv_share && !run_unshared(t, options, &result, error)) return false;
   if (options->compare) {
     result.has_models = true;
     if (!replay_compare(t, options, device_bytes, options->min_capacity, result.models, error)) return false;

@@ -45,6 +45,9 @@ typedef struct replay_options {
   const char *snapshot;  // file of a snapshot of the pool; NULL: none
   replay_moment snapshot_at;
   uint64_t snapshot_event;  // REPLAY_AT_EVENT: after so many events
+  // Of a trace with layout region: one region a layer rather than one a request; prefix blocks are shared, and the
+  // trace is played without that, too.
+  bool kv_per_layer, kv_share;
   // Called now and then with the share of events done (0 to 1) and what is being done; NULL: never.
   void (*progress)(void *context, const char *what, double share);
   void *progress_context;
@@ -85,11 +88,15 @@ typedef struct replay_result {
   uint64_t num_steps;
   player_step_calls steps[PLAYER_MAX_STEPS];        // of the first steps
   uint64_t mapped_ahead_bytes, ahead_unused_bytes;  // by strategy predictive
-  bool has_defragmentation;   // one of the options for it was given
+  bool has_defragmentation;                         // one of the options for it was given
   player_defragmentation defragmentation;
   double ns_per_op;         // wall time inside vmp_alloc and vmp_free, a clock read's cost taken off
   char first_failure[480];  // why the first allocation failed, or ""
   char fault[640];          // what a check, a touch or the end found wrong, or ""
+  bool has_regions;
+  kv_counts regions;
+  bool has_unshared;  // kv_share
+  uint64_t unshared_peak_mapped_bytes;
   bool has_models;
   replay_model_result models[MODEL_NUM_KINDS];
 } replay_result;

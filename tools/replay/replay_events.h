@@ -15,6 +15,7 @@ typedef struct replay_sink {
   void *self;
   bool (*alloc)(void *self, uint32_t block, uint64_t bytes, uint16_t stream);
   void (*free)(void *self, uint32_t block, uint16_t stream);
+  void (*grow)(void *self, uint32_t block, uint64_t bytes);  // NULL: it knows blocks that grow not
   bool (*intrude)(void *self, uint64_t bytes, uint16_t stream);
   bool (*renumber)(void *self);
   uint64_t (*failed_allocs)(const void *self);

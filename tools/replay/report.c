@@ -61,6 +61,27 @@ static json_t *steps(const replay_result *r) {
   return object;
 }
 
+static double ratio(uint64_t bytes, uint64_t to_bytes) { return to_bytes > 0 ? (double)bytes / (double)to_bytes : 0; }
+
+static json_t *regions(const replay_result *r) {
+  const kv_counts *k = &r->regions;
+  json_t *object = json_object();
+  json_put_count(object, "page_bytes", k->page_bytes);
+  json_put_count(object, "region_max_bytes", k->region_max_bytes);
+  json_put_count(object, "regions", k->regions);
+  json_put_count(object, "peak_regions", k->peak_regions);
+  json_put_count(object, "committed_bytes", k->committed_bytes);
+  json_put_real(object, "mapped_to_requested", ratio(r->peak_mapped_bytes, r->peak_requested_bytes), 1e6);
+  if (!r->has_unshared) return object;
+  json_put_count(object, "shared_bytes", k->shared_bytes);
+  json_put_count(object, "prefix_blocks", k->prefix_blocks);
+  json_put_count(object, "shared_blocks", k->shared_blocks);
+  json_put_count(object, "unshared_peak_mapped_bytes", r->unshared_peak_mapped_bytes);
+  json_put_real(object, "unshared_mapped_to_requested", ratio(r->unshared_peak_mapped_bytes, r->peak_requested_bytes),
+                1e6);
+  return object;
+}
+
 static json_t *document(const char *trace_name, const replay_result *r) {
   json_t *o = json_object();
   // A file name need not be UTF-8; jansson refuses it then.
@@ -96,6 +117,7 @@ static json_t *document(const char *trace_name, const replay_result *r) {
   json_put_real(o, "ns_per_op", r->ns_per_op, 10);
   if (r->num_steps > 0) json_object_set_new(o, "steps", steps(r));
   if (r->has_defragmentation) json_object_set_new(o, "defragment", defragmentation(&r->defragmentation));
+  if (r->has_regions) json_object_set_new(o, "regions", regions(r));
   if (!r->has_models) return o;
   json_t *models = json_object();
   for (int i = 0; i < MODEL_NUM_KINDS; i++)
@@ -217,6 +239,19 @@ static void text_defragmentation(FILE *out, const player_defragmentation *d) {
           size_text(d->largest_after_bytes, after));
 }
 
+static void text_regions(FILE *out, const replay_result *r) {
+  const kv_counts *k = &r->regions;
+  char reserved[SIZE_TEXT_BYTES], page[SIZE_TEXT_BYTES], shared[SIZE_TEXT_BYTES], alone[SIZE_TEXT_BYTES];
+  fprintf(out, "  %-22s %" PRIu64 ", %" PRIu64 " at once, each of %s of addresses in pages of %s\n", "regions",
+          k->regions, k->peak_regions, size_text(k->region_max_bytes, reserved), size_text(k->page_bytes, page));
+  fprintf(out, "  %-22s %.4f of peak requested\n", "peak mapped", ratio(r->peak_mapped_bytes, r->peak_requested_bytes));
+  if (!r->has_unshared) return;
+  fprintf(out, "  %-22s %" PRIu64 " of %" PRIu64 " prefix blocks, %s in all; without sharing peak mapped is %s\n",
+          "shared", k->shared_blocks, k->prefix_blocks, size_text(k->shared_bytes, shared),
+          size_text(r->unshared_peak_mapped_bytes, alone));
+  fprintf(out, "  %-22s %.4f of peak requested\n", "", ratio(r->unshared_peak_mapped_bytes, r->peak_requested_bytes));
+}
+
 bool report_text(FILE *out, const char *trace_name, const trace *t, const replay_result *r) {
   fprintf(out, "%s (%s): %" PRIu64 " events, %" PRIu64 " allocations, %" PRIu64 " frees\n", trace_name, t->format,
           r->ops, r->allocs, r->frees);
@@ -229,6 +264,7 @@ bool report_text(FILE *out, const char *trace_name, const trace *t, const replay
   text_costs(out, r);
   if (r->num_steps > 0) text_steps(out, r);
   if (r->has_defragmentation) text_defragmentation(out, &r->defragmentation);
+  if (r->has_regions) text_regions(out, r);
   if (r->has_models) text_models(out, r);
   if (r->failed_allocs > 0) {
     fprintf(out, "  %-22s %" PRIu64 " failed, the first because: %s\n", "FAILED ALLOCATIONS", r->failed_allocs,

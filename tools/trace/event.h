@@ -7,6 +7,7 @@
 //   - An event names its block by a small number below num_blocks. At any time a number stands for at most one live
 //     block; it may be used again after its free. So a player needs an array and no search.
 //   - A free comes after the allocation of its block, and carries the bytes of that allocation.
+//   - Growth is for blocks that grow in place (regions): it carries what is added, and the free carries the sum.
 //   - Streams are dense: 0 is the default stream, the others are numbered as they appear.
 #ifndef VMPOOL_TOOLS_TRACE_EVENT_H_
 #define VMPOOL_TOOLS_TRACE_EVENT_H_
@@ -18,7 +19,7 @@
 #define TRACE_MAX_STREAMS 1024u
 #define TRACE_NO_TIME INT64_MIN
 
-typedef enum trace_event_kind { TRACE_ALLOC = 0, TRACE_FREE = 1 } trace_event_kind;
+typedef enum trace_event_kind { TRACE_ALLOC = 0, TRACE_FREE = 1, TRACE_GROW = 2 } trace_event_kind;
 
 typedef struct trace_event {
   uint64_t bytes;

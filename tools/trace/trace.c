@@ -108,8 +108,8 @@ static bool adopt(trace *t, reading *r, const format *f) {
 static bool check_layout(const input *in, const format *f, const trace_options *options) {
   if (f->has_requests && options->kv.layout == SERVICE_NO_LAYOUT) {
     return tool_fail(in->error,
-                     "%s is a file of requests (%s); say how their KV cache is allocated with --kv contiguous or "
-                     "--kv paged, and for which --model",
+                     "%s is a file of requests (%s); say how their KV cache is allocated with --kv contiguous, "
+                     "--kv paged or --kv region, and for which --model",
                      in->name, f->name);
   }
   if (!f->has_requests && options->kv.layout != SERVICE_NO_LAYOUT) {
@@ -223,6 +223,8 @@ void trace_measure(trace *t, trace_totals *out_totals) {
     if (event.kind == TRACE_ALLOC) {
       out_totals->allocs++;
       blocks++;
+      overflow = overflow || !vmp_add(live, event.bytes, &live);
+    } else if (event.kind == TRACE_GROW) {
       overflow = overflow || !vmp_add(live, event.bytes, &live);
     } else {
       out_totals->frees++;

@@ -32,6 +32,8 @@ enum {
   OPTION_KV,
   OPTION_MODEL,
   OPTION_KV_PAGE_TOKENS,
+  OPTION_KV_LAYOUT,
+  OPTION_KV_SHARE,
   OPTION_REQUEST_RATE,
   OPTION_PAIRING,
   OPTION_TRACE_DEVICE,
@@ -80,9 +82,18 @@ static const struct argp_option option_list[] = {
      0},
     {0, 0, 0, 0, "How the file is read:", 3},
     {"pairing", OPTION_PAIRING, "lifo|fifo", 0, "Which block of a size a free without an id ends (default lifo)", 0},
-    {"kv", OPTION_KV, "contiguous|paged", 0, "How the KV cache of a file of requests is allocated", 0},
+    {"kv", OPTION_KV, "contiguous|paged|region", 0,
+     "How the KV cache of a file of requests is allocated; region: each request has a region as long as the longest "
+     "context, committed as it grows (vmpool_region.h)",
+     0},
     {"model", OPTION_MODEL, "NAME", 0, "The model that serves the requests (vmpool help models lists them)", 0},
     {"kv-page-tokens", OPTION_KV_PAGE_TOKENS, "N", 0, "Tokens of a page with --kv paged (default 16)", 0},
+    {"kv-layout", OPTION_KV_LAYOUT, "request|layer", 0,
+     "With --kv region: one region a request, over all layers (default), or one a layer and request", 0},
+    {"kv-share", OPTION_KV_SHARE, 0, 0,
+     "With --kv region: requests with equal prefixes (hash_ids of the Mooncake format) share their pages; the trace is "
+     "played without that, too",
+     0},
     {"request-rate", OPTION_REQUEST_RATE, "R", 0, "Requests a second, for files without arrival times (default 2)", 0},
     {"trace-device", OPTION_TRACE_DEVICE, "N", 0, "The device of a PyTorch snapshot that has events of several", 0},
     {0, 0, 0, 0, "What comes out:", 4},
@@ -107,6 +118,7 @@ static const char doc[] =
     "  vmpool replay trace.csv --min-capacity --compare\n"
     "  vmpool replay trace.csv --snapshot peak.json --log run.vmplog\n"
     "  vmpool replay requests.csv --kv paged --model llama-3-8b\n"
+    "  vmpool replay requests.csv --kv region --model llama-3-8b\n"
     "  vmpool generate train --model gpt2 | vmpool replay -\n"
     "\n"
     "TRACE is a file or - for standard input; its format is recognised by its content (vmpool help formats). Exit "
@@ -119,7 +131,7 @@ typedef struct arguments {
   replay_options replay;
   trace_options trace;
   const char *path, *json;
-  bool has_device_bytes, has_work, has_snapshot_at;
+  bool has_device_bytes, has_work, has_snapshot_at, has_kv_layout;
   tool_error error;
 } arguments;
 
@@ -140,9 +152,17 @@ static error_t parse_trace_option(int key, char *text, arguments *a) {
       a->trace.pairing = choice == 0 ? TRACE_LIFO : TRACE_FIFO;
       return result;
     case OPTION_KV:
-      result = parse_choice(a, "--kv", text, "contiguous", "paged", &choice);
-      a->trace.kv.layout = choice == 0 ? SERVICE_CONTIGUOUS : SERVICE_PAGED;
+      a->trace.kv.layout = SERVICE_REGION;
+      if (strcmp(text, "region") == 0) return 0;
+      a->trace.kv.layout = strcmp(text, "paged") == 0 ? SERVICE_PAGED : SERVICE_CONTIGUOUS;
+      if (a->trace.kv.layout == SERVICE_PAGED || strcmp(text, "contiguous") == 0) return 0;
+      return cmd_bad(&a->error, "--kv: '%s' is none of contiguous, paged and region", text);
+    case OPTION_KV_LAYOUT:
+      a->has_kv_layout = true;
+      result = parse_choice(a, "--kv-layout", text, "request", "layer", &choice);
+      a->replay.kv_per_layer = choice == 1;
       return result;
+    case OPTION_KV_SHARE: a->replay.kv_share = true; return 0;
     case OPTION_MODEL:
       a->trace.kv.model = model_find(text);
       if (a->trace.kv.model != NULL) return 0;
@@ -254,7 +274,23 @@ static error_t check(arguments *a) {
   if (a->trace.kv.layout != SERVICE_NO_LAYOUT && a->trace.kv.model == NULL)
     return cmd_bad(&a->error, "--kv needs a --model");
   if (a->trace.kv.layout == SERVICE_NO_LAYOUT && a->trace.kv.model != NULL)
-    return cmd_bad(&a->error, "--model needs --kv contiguous or --kv paged");
+    return cmd_bad(&a->error, "--model needs --kv contiguous, --kv paged or --kv region");
+  return 0;
+}
+
+// What goes with regions only, or not with them.
+static error_t check_regions(arguments *a) {
+  if (a->trace.kv.layout == SERVICE_REGION) {
+    if (a->replay.compare)
+      return cmd_bad(&a->error,
+                     "--compare needs blocks, as --kv contiguous and --kv paged have them; regions grow in place");
+    if (a->replay.scale != 0) return cmd_bad(&a->error, "--scale: how long regions are follows from their tokens");
+    if (a->replay.kv_share && a->replay.streams > 1)
+      return cmd_bad(&a->error, "--kv-share needs one stream: nothing orders requests that share pages");
+    return 0;
+  }
+  if (a->has_kv_layout) return cmd_bad(&a->error, "--kv-layout needs --kv region");
+  if (a->replay.kv_share) return cmd_bad(&a->error, "--kv-share needs --kv region");
   return 0;
 }
 
@@ -273,7 +309,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     a->path = text;
     return 0;
   }
-  if (key == ARGP_KEY_END) return check(a);
+  if (key == ARGP_KEY_END) {
+    const error_t bad = check(a);
+    return bad != 0 ? bad : check_regions(a);
+  }
   error_t result = parse_where(key, text, a);
   if (result == ARGP_ERR_UNKNOWN) result = parse_what(key, text, a);
   if (result == ARGP_ERR_UNKNOWN) result = parse_trace_option(key, text, a);
