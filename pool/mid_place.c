@@ -24,6 +24,7 @@ enum {
   EXTENTS_COMPARED = 16,
   EXTENTS_FRESH = 8,
   STATES_WALKED = 64,  // changes of mapping state looked at in one extent
+  RUNS_COMPARED_WELL = 4,  // runs compared where one was found that pins one chunk only
 };
 
 typedef struct search {
@@ -159,6 +160,13 @@ static bool is_ideal(const search *s) {
   return s->found && !s->best.must_wait && (s->best.cost.chunks_pinned == 0 || s->best.within_bytes == s->bytes);
 }
 
+// is_good: the best of `compared` runs is good enough to stop at. (Over recorded traces a few more runs don't save a chunk
+// then; where the best pins several they do.)
+static bool is_good(const search *s, uint64_t compared) {
+  if (is_ideal(s)) return true;
+  return compared >= RUNS_COMPARED_WELL && s->found && !s->best.must_wait && s->best.cost.chunks_pinned <= 1;
+}
+
 // consider_parts looks for a place in [from, to) that needs no wait: a stretch of parts that the stream may use.
 static void consider_parts(search *s, uint64_t from, uint64_t to) {
   vmp_mid *mid = s->mid;
@@ -223,7 +231,7 @@ bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_plac
   uint64_t size = s.bytes;
   for (;;) {
     s.run = vmp_mid_runs_fitting(mid, size);
-    for (uint64_t i = 0; i < most && s.run != 0 && !is_ideal(&s); i++) {
+    for (uint64_t i = 0; i < most && s.run != 0 && !is_good(&s, i); i++) {
       consider_run(&s);
       s.run = vmp_mid_runs_next_larger(mid, s.run);
     }
