@@ -36,7 +36,6 @@ vmp_status vmp_mid_create(vmp_mid **out_mid, const vmp_backing_ops *ops, const v
   vmp_node_pool_init(&mid->pieces, sizeof(vmp_mid_piece));
   vmp_node_pool_init(&mid->ranges, sizeof(vmp_range));
   vmp_node_pool_init(&mid->edges.nodes, sizeof(vmp_tree_node));
-  vmp_node_pool_init(&mid->lines, sizeof(vmp_mid_lines));
   vmp_ranges_init(&mid->mixed, &mid->ranges);
   *out_mid = mid;
   return VMP_OK;
@@ -48,7 +47,7 @@ void vmp_mid_destroy(vmp_mid *mid) {
   vmp_node_pool_finish(&mid->pieces);
   vmp_node_pool_finish(&mid->ranges);
   vmp_node_pool_finish(&mid->edges.nodes);
-  vmp_node_pool_finish(&mid->lines);
+  vmp_mid_index_finish(mid);
   vmp_mem_free(mid);
 }
 
@@ -251,7 +250,7 @@ void vmp_mid_get_stats(vmp_mid *mid, vmp_mid_stats *out) {
       .free_mapped_bytes = mid->runs.bytes,
       .largest_run_bytes = run.to - run.from,
       .metadata_bytes = sizeof *mid + vmp_node_pool_bytes(&mid->pieces) + vmp_node_pool_bytes(&mid->ranges) +
-                        vmp_node_pool_bytes(&mid->edges.nodes) + vmp_node_pool_bytes(&mid->lines) + mid->index_bytes +
+                        vmp_node_pool_bytes(&mid->edges.nodes) + mid->index_bytes +
                         mid->num_arenas * sizeof(vmp_mid_arena) + mid->arenas_capacity * sizeof(vmp_mid_arena *),
   };
 }

@@ -91,7 +91,10 @@ static uint32_t set_kind(const refresh *r, uint32_t index, uint64_t from, uint64
   vmp_mid *mid = r->mid;
   const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
   uint32_t nodes = (from > part->offset ? 1u : 0u) + (end < vmp_mid_piece_end(part) ? 1u : 0u);
-  if (!reserve(r, &mid->pieces, nodes)) return 0;
+  if (mid->pieces.touched > VMP_MID_MAX_PIECES - nodes || !reserve(r, &mid->pieces, nodes)) {
+    mid->stale = true;
+    return 0;
+  }
   if (r->may_allocate && (!vmp_mid_index_prepare(mid, r->arena, from) ||
                           (end < vmp_mid_arena_end(r->arena) && !vmp_mid_index_prepare(mid, r->arena, end)))) {
     mid->stale = true;
@@ -250,7 +253,10 @@ static vmp_mid_arena *make_arena(vmp_mid *mid, uint64_t offset, uint64_t bytes) 
     mid->arenas = arenas;
     mid->arenas_capacity = capacity;
   }
-  if (!vmp_node_pool_reserve(&mid->pieces, 1) || !vmp_node_pool_reserve(&mid->ranges, 1)) return NULL;
+  if (mid->pieces.touched >= VMP_MID_MAX_PIECES || !vmp_node_pool_reserve(&mid->pieces, 1) ||
+      !vmp_node_pool_reserve(&mid->ranges, 1)) {
+    return NULL;
+  }
   vmp_mid_arena *arena = vmp_mem_calloc(1, sizeof *arena);
   if (arena == NULL) return NULL;
   arena->offset = offset;

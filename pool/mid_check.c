@@ -63,11 +63,13 @@ typedef struct start_walk {
   uint32_t piece;  // the next one
 } start_walk;
 
-// next_before: the next piece if it begins before `end`, else 0; those up to `end` are passed.
-static uint32_t next_before(start_walk *walk, uint64_t end) {
+// next_before: the next piece if it begins before `end`, else 0; those up to `end` are passed, and counted.
+static uint32_t next_before(start_walk *walk, uint64_t end, uint32_t *out_count) {
   uint32_t first = 0;
+  *out_count = 0;
   while (walk->piece != 0 && vmp_mid_piece_at(walk->mid, walk->piece)->offset < end) {
     if (first == 0) first = walk->piece;
+    (*out_count)++;
     walk->piece = vmp_mid_piece_at(walk->mid, walk->piece)->next;
   }
   return first;
@@ -75,17 +77,17 @@ static uint32_t next_before(start_walk *walk, uint64_t end) {
 
 // check_lines: the table of a crowded page holds exactly the starts in it.
 static void check_lines(start_walk *walk, uint32_t index, uint64_t page, vmp_report *report) {
-  if (index == 0 || index > walk->mid->lines.touched) {
+  if (index >= walk->mid->tables.capacity || walk->mid->tables.at[index] == NULL) {
     vmp_report_fault(report, "mid: the index leads to table %u of lines, which doesn't exist", index);
     return;
   }
-  const vmp_mid_lines *lines = vmp_node_at(&walk->mid->lines, index);
+  const vmp_mid_lines *lines = walk->mid->tables.at[index];
   if (lines->starts == 0) {
     vmp_report_fault(report, "mid: the table of lines of the page at %#llx is empty", (ull)page);
   }
   for (unsigned line = 0; line < VMP_MID_LINES; line++) {
     uint64_t end = page + ((uint64_t)(line + 1) << VMP_MID_LINE_LOG2);
-    uint32_t expected = next_before(walk, end);
+    uint32_t count, expected = next_before(walk, end, &count);
     if (lines->first[line] != expected || (lines->starts >> line & 1) != (expected != 0)) {
       vmp_report_fault(report, "mid: the index is wrong about the line that ends at %#llx", (ull)end);
     }
@@ -106,12 +108,14 @@ static uint64_t check_index(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_
         vmp_report_fault(report, "mid: the index is wrong about the 64 pages up to %#llx",
                          (ull)(end + (UINT64_C(63) << VMP_MID_PAGE_LOG2)));
       }
-      uint32_t entry = pages->first[p], expected = entry;
+      uint32_t entry = pages->entries[p], expected = entry, count;
       if ((entry & VMP_MID_ENTRY_LINES) != 0) {
         tables++;
         check_lines(&walk, entry & ~VMP_MID_ENTRY_LINES, page, report);
       } else {
-        expected = next_before(&walk, end);
+        expected = next_before(&walk, end, &count);
+        if (count > 8) count = 8;
+        if (count > 0) expected |= (count - 1) << VMP_MID_ENTRY_MORE_LOG2;
       }
       if (entry != expected || start != (expected != 0)) {
         vmp_report_fault(report, "mid: the index is wrong about the page that ends at %#llx", (ull)end);
@@ -243,7 +247,6 @@ size_t vmp_mid_check(vmp_mid *mid, vmp_report *report) {
   for (size_t i = 0; i < mid->num_arenas; i++) whole = check_list(mid, mid->arenas[i], report) && whole;
   vmp_node_pool_check(&mid->pieces, "mid pieces", report);
   vmp_node_pool_check(&mid->ranges, "mid ranges", report);
-  vmp_node_pool_check(&mid->lines, "mid lines", report);
   vmp_ranges_check(&mid->mixed, "mid mixed extents", is_wall, mid, report);
   if (!whole || report->faults != faults) return report->faults - faults;  // what follows would only repeat it
   met sum = {0};
@@ -267,9 +270,9 @@ size_t vmp_mid_check(vmp_mid *mid, vmp_report *report) {
     vmp_report_fault(report, "mid: %llu mixed extents lie where nothing is free or all is mapped",
                      (ull)(mid->mixed.count - sum.mixed));
   }
-  if (sum.tables != mid->lines.used) {
+  if (sum.tables != mid->tables.capacity - mid->tables.num_unused) {
     vmp_report_fault(report, "mid: the index has %llu tables of lines, but %u are used", (ull)sum.tables,
-                     mid->lines.used);
+                     mid->tables.capacity - mid->tables.num_unused);
   }
   if (mid->options.edges) vmp_mid_edges_check(mid, report);
   return report->faults - faults;

@@ -4,7 +4,7 @@
 // over 100,000 blocks costs a dozen cache misses per lookup; a table fine enough for the smallest blocks costs more
 // than the large ones are worth. Approach: pieces tile the arena, so the piece that holds an offset is the last one
 // that begins at or before it. Pages of 2 MiB remember the lowest piece that begins in them; a bitmap finds the last
-// such page; the list of pieces leads on from there. Where more than 8 pieces begin in a page it gets a table of 64
+// such page; the list of pieces leads on from there. Where 8 pieces begin in a page it gets a table of 64
 // lines of 32 KiB, which works the same way. A piece that reaches into further sectors (8 GiB) is named in each of
 // them, since it holds their first byte.
 //
@@ -15,6 +15,8 @@
 //
 // Invariants
 //   - an entry is the lowest piece that begins in its page or line, or the page's table of lines; 0 where none begins.
+//   A
+//     page's entry counts them.
 //   - a table of lines isn't empty. It may lack although the page is crowded (host memory ran out): finding takes more
 //     steps then, up to 4096.
 //
@@ -46,7 +48,7 @@ static inline unsigned line_of(uint64_t offset) {
 
 static inline bool has_lines(uint32_t entry) { return (entry & VMP_MID_ENTRY_LINES) != 0; }
 static inline vmp_mid_lines *lines_of(const vmp_mid *mid, uint32_t entry) {
-  return vmp_node_at(&mid->lines, entry & ~VMP_MID_ENTRY_LINES);
+  return mid->tables.at[entry & ~VMP_MID_ENTRY_LINES];
 }
 
 // next_in: the piece after this one if it begins in the same unit of 2^log2 bytes, else 0.
@@ -56,7 +58,41 @@ static inline uint32_t next_in(const vmp_mid *mid, const vmp_mid_piece *piece, u
   return distance >> log2 == 0 ? piece->next : 0;
 }
 
-// ---- lines ----
+// ---- tables of lines ----
+// make_spare makes the table that the next crowded page gets, as far as there is host memory for it.
+static void make_spare(vmp_mid *mid) {
+  vmp_mid_tables *tables = &mid->tables;
+  if (tables->num_unused == 0) {
+    uint32_t capacity = tables->capacity == 0 ? 8 : 2 * tables->capacity;
+    vmp_mid_lines **at = vmp_mem_calloc(capacity, sizeof *at);
+    uint32_t *unused = vmp_mem_calloc(capacity, sizeof *unused);
+    if (at == NULL || unused == NULL) {
+      vmp_mem_free(at);
+      vmp_mem_free(unused);
+      return;
+    }
+    if (tables->capacity > 0) memcpy(at, tables->at, tables->capacity * sizeof *at);
+    vmp_mem_free(tables->at);
+    vmp_mem_free(tables->unused);
+    mid->index_bytes += (capacity - tables->capacity) * (sizeof *at + sizeof *unused);
+    for (uint32_t i = capacity; i-- > tables->capacity;) unused[tables->num_unused++] = i;
+    tables->at = at;
+    tables->unused = unused;
+    tables->capacity = capacity;
+  }
+  tables->spare = vmp_mem_calloc(1, sizeof *tables->spare);
+  if (tables->spare != NULL) mid->index_bytes += sizeof *tables->spare;
+}
+
+static void give_table(vmp_mid *mid, uint32_t entry) {
+  vmp_mid_tables *tables = &mid->tables;
+  uint32_t number = entry & ~VMP_MID_ENTRY_LINES;
+  vmp_mem_free(tables->at[number]);
+  mid->index_bytes -= sizeof **tables->at;
+  tables->at[number] = NULL;
+  tables->unused[tables->num_unused++] = number;
+}
+
 // start_line enters a piece that begins in a page with lines.
 static void start_line(const vmp_mid *mid, vmp_mid_lines *lines, uint32_t piece, uint64_t offset) {
   unsigned line = line_of(offset);
@@ -66,38 +102,30 @@ static void start_line(const vmp_mid *mid, vmp_mid_lines *lines, uint32_t piece,
   lines->starts |= UINT64_C(1) << line;
 }
 
-// add_lines gives a crowded page a table of lines, if there is host memory for one.
+// add_lines gives a crowded page a table of lines, if there is one.
 static void add_lines(vmp_mid *mid, uint32_t *entry) {
-  if (!vmp_node_pool_reserve(&mid->lines, 1)) return;
-  uint32_t index = vmp_node_take(&mid->lines);
-  vmp_mid_lines *lines = vmp_node_at(&mid->lines, index);
-  for (uint32_t piece = *entry; piece != 0;) {
+  vmp_mid_tables *tables = &mid->tables;
+  if (tables->spare == NULL) return;
+  uint32_t number = tables->unused[--tables->num_unused];
+  vmp_mid_lines *lines = tables->spare;
+  tables->at[number] = lines;
+  tables->spare = NULL;
+  for (uint32_t piece = *entry & VMP_MID_ENTRY_PIECE; piece != 0;) {
     const vmp_mid_piece *node = vmp_mid_piece_at(mid, piece);
     start_line(mid, lines, piece, node->offset);
     piece = next_in(mid, node, VMP_MID_PAGE_LOG2);
   }
-  *entry = index | VMP_MID_ENTRY_LINES;
-}
-
-static bool is_crowded(const vmp_mid *mid, uint32_t piece) {
-  for (unsigned i = 0; i < VMP_MID_PAGE_CROWD && piece != 0; i++) {
-    piece = next_in(mid, vmp_mid_piece_at(mid, piece), VMP_MID_PAGE_LOG2);
-  }
-  return piece != 0;
+  *entry = number | VMP_MID_ENTRY_LINES;
 }
 
 // ---- changes ----
 bool vmp_mid_index_prepare(vmp_mid *mid, vmp_mid_arena *arena, uint64_t offset) {
-  spot at = spot_of(arena, offset);
-  vmp_mid_sector *sector = &arena->sectors[at.sector];
-  if (sector->pages == NULL) {
-    sector->pages = vmp_mem_calloc(1, sizeof *sector->pages);
-    if (sector->pages == NULL) return false;
-    mid->index_bytes += sizeof *sector->pages;
-    return true;
-  }
-  uint32_t *entry = &sector->pages->first[at.page];
-  if (*entry != 0 && !has_lines(*entry) && is_crowded(mid, *entry)) add_lines(mid, entry);
+  vmp_mid_sector *sector = &arena->sectors[sector_of(arena, offset)];
+  if (mid->tables.spare == NULL) make_spare(mid);
+  if (sector->pages != NULL) return true;
+  sector->pages = vmp_mem_calloc(1, sizeof *sector->pages);
+  if (sector->pages == NULL) return false;
+  mid->index_bytes += sizeof *sector->pages;
   return true;
 }
 
@@ -105,15 +133,22 @@ void vmp_mid_index_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece) {
   uint64_t offset = vmp_mid_piece_at(mid, piece)->offset;
   spot at = spot_of(arena, offset);
   vmp_mid_pages *pages = arena->sectors[at.sector].pages;
-  uint32_t *entry = &pages->first[at.page];
-  if (has_lines(*entry)) {
-    start_line(mid, lines_of(mid, *entry), piece, offset);
+  uint32_t *entry = &pages->entries[at.page], old = *entry;
+  if (old == 0) {
+    *entry = piece;
+    pages->starts[at.page / 64] |= UINT64_C(1) << (at.page % 64);
+    pages->words |= UINT64_C(1) << (at.page / 64);
     return;
   }
-  if (*entry != 0 && vmp_mid_piece_at(mid, *entry)->offset < offset) return;
-  *entry = piece;
-  pages->starts[at.page / 64] |= UINT64_C(1) << (at.page % 64);
-  pages->words |= UINT64_C(1) << (at.page / 64);
+  if (has_lines(old)) {
+    start_line(mid, lines_of(mid, old), piece, offset);
+    return;
+  }
+  uint32_t more = old & VMP_MID_ENTRY_MORE, first = old & VMP_MID_ENTRY_PIECE;
+  if (vmp_mid_piece_at(mid, first)->offset > offset) first = piece;
+  if (more != VMP_MID_ENTRY_MORE) more += VMP_MID_ENTRY_ONE;
+  *entry = more | first;
+  if (more == VMP_MID_ENTRY_MORE) add_lines(mid, entry);
 }
 
 // end_line takes a piece out of a page's lines. False: nothing begins in the page any more.
@@ -126,21 +161,36 @@ static bool end_line(vmp_mid *mid, uint32_t entry, uint32_t piece) {
   if (lines->first[line] != 0) return true;
   lines->starts &= ~(UINT64_C(1) << line);
   if (lines->starts != 0) return true;
-  vmp_node_give(&mid->lines, entry & ~VMP_MID_ENTRY_LINES);
+  give_table(mid, entry);
   return false;
+}
+
+// without: a page's entry without a piece that began there. Where they weren't all counted they are now.
+static uint32_t without(const vmp_mid *mid, uint32_t entry, uint32_t piece, const vmp_mid_piece *node) {
+  uint32_t first = entry & VMP_MID_ENTRY_PIECE, more = entry & VMP_MID_ENTRY_MORE;
+  if (more == 0) return 0;
+  if (first == piece) first = node->next;
+  if (more != VMP_MID_ENTRY_MORE) return (more - VMP_MID_ENTRY_ONE) | first;
+  more = 0;
+  for (uint32_t at = first; more < VMP_MID_ENTRY_MORE; more += VMP_MID_ENTRY_ONE) {
+    const vmp_mid_piece *other = vmp_mid_piece_at(mid, at);
+    at = next_in(mid, other, VMP_MID_PAGE_LOG2);
+    if (at == piece) at = next_in(mid, node, VMP_MID_PAGE_LOG2);
+    if (at == 0) break;
+  }
+  return more | first;
 }
 
 void vmp_mid_index_end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece) {
   const vmp_mid_piece *node = vmp_mid_piece_at(mid, piece);
   spot at = spot_of(arena, node->offset);
   vmp_mid_pages *pages = arena->sectors[at.sector].pages;
-  uint32_t *entry = &pages->first[at.page];
+  uint32_t *entry = &pages->entries[at.page];
   if (has_lines(*entry)) {
     if (end_line(mid, *entry, piece)) return;
     *entry = 0;
   } else {
-    if (*entry != piece) return;
-    *entry = next_in(mid, node, VMP_MID_PAGE_LOG2);
+    *entry = without(mid, *entry, piece, node);
     if (*entry != 0) return;
   }
   uint64_t *word = &pages->starts[at.page / 64];
@@ -172,6 +222,7 @@ static uint32_t start_in(const vmp_mid *mid, uint32_t entry, uint64_t page_start
     }
     return entry;
   }
+  entry &= VMP_MID_ENTRY_PIECE;
   return vmp_mid_piece_at(mid, entry)->offset <= offset ? entry : 0;
 }
 
@@ -195,13 +246,13 @@ static uint32_t start_before(const vmp_mid *mid, const vmp_mid_arena *arena, uin
   const vmp_mid_pages *pages = sector->pages;
   if (pages == NULL) return sector->cover;
   uint64_t page_start = vmp_align_down(offset, UINT64_C(1) << VMP_MID_PAGE_LOG2);
-  uint32_t entry = pages->first[at.page];
+  uint32_t entry = pages->entries[at.page];
   uint32_t piece = entry == 0 ? 0 : start_in(mid, entry, page_start, offset);
   if (piece != 0) return piece;
   unsigned page = page_before(pages, at.page);
   if (page == VMP_MID_PAGES) return sector->cover;
   page_start -= (uint64_t)(at.page - page) << VMP_MID_PAGE_LOG2;
-  return start_in(mid, pages->first[page], page_start, offset);
+  return start_in(mid, pages->entries[page], page_start, offset);
 }
 
 uint32_t vmp_mid_index_find(const vmp_mid *mid, const vmp_mid_arena *arena, uint64_t offset) {
@@ -219,7 +270,7 @@ void vmp_mid_index_free(vmp_mid *mid, vmp_mid_arena *arena) {
     vmp_mid_pages *pages = arena->sectors[i].pages;
     if (pages == NULL) continue;
     for (unsigned page = 0; page < VMP_MID_PAGES; page++) {
-      if (has_lines(pages->first[page])) vmp_node_give(&mid->lines, pages->first[page] & ~VMP_MID_ENTRY_LINES);
+      if (has_lines(pages->entries[page])) give_table(mid, pages->entries[page]);
     }
     mid->index_bytes -= sizeof *pages;
     vmp_mem_free(pages);
@@ -228,4 +279,10 @@ void vmp_mid_index_free(vmp_mid *mid, vmp_mid_arena *arena) {
   vmp_mem_free(arena->sectors);
   arena->sectors = NULL;
   arena->num_sectors = 0;
+}
+
+void vmp_mid_index_finish(vmp_mid *mid) {
+  vmp_mem_free(mid->tables.spare);
+  vmp_mem_free(mid->tables.unused);
+  vmp_mem_free(mid->tables.at);
 }

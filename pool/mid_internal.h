@@ -38,7 +38,7 @@
 
 // ---- pieces ----
 typedef enum vmp_mid_kind {
-  VMP_MID_NONE = 0,  // the node is in nobody's list
+  VMP_MID_NONE = 0,  // the node is in nobody's list, or no node
   VMP_MID_USED = 1,
   VMP_MID_MAPPED = 2,  // a free part, wholly mapped
   VMP_MID_BARE = 3,    // a free part of which nothing can be used without mapping: unmapped or blocked
@@ -92,20 +92,26 @@ typedef struct vmp_mid_edges {
 
 // ---- index ----
 // The first piece that begins in each page of 2 MiB, in tables for sectors of 4096 pages, made where a piece begins. A
-// page with many pieces has a table of its own, of 64 lines of 32 KiB.
+// page in which many pieces begin has a table of its own, of 64 lines of 32 KiB.
 #define VMP_MID_LINE_LOG2 15u
 #define VMP_MID_LINES 64u
 #define VMP_MID_PAGE_LOG2 21u
 #define VMP_MID_PAGES_LOG2 12u
 #define VMP_MID_SECTOR_LOG2 (VMP_MID_PAGE_LOG2 + VMP_MID_PAGES_LOG2)
 #define VMP_MID_PAGES (1u << VMP_MID_PAGES_LOG2)
-#define VMP_MID_PAGE_CROWD 8u                     // a page gets a table of its own for more pieces than this
-#define VMP_MID_ENTRY_LINES UINT32_C(0x80000000)  // the entry is the index of a table of lines, not of a piece
+
+// An entry of a page: 0, or the lowest piece and how many begin there, or its table of lines.
+#define VMP_MID_ENTRY_LINES UINT32_C(0x80000000)  // the rest is the number of a table
+#define VMP_MID_ENTRY_MORE_LOG2 28u               // bits 28..30: how many besides the lowest; 7: or more
+#define VMP_MID_ENTRY_MORE UINT32_C(0x70000000)
+#define VMP_MID_ENTRY_ONE UINT32_C(0x10000000)
+#define VMP_MID_ENTRY_PIECE UINT32_C(0x0fffffff)
+#define VMP_MID_MAX_PIECES VMP_MID_ENTRY_PIECE
 
 typedef struct vmp_mid_pages {
   uint64_t words;                       // bit w: word w of starts isn't 0
   uint64_t starts[VMP_MID_PAGES / 64];  // bit p: a piece begins in page p
-  uint32_t first[VMP_MID_PAGES];        // the lowest piece that begins in page p, or its table of lines
+  uint32_t entries[VMP_MID_PAGES];
 } vmp_mid_pages;
 
 typedef struct vmp_mid_lines {
@@ -115,6 +121,14 @@ typedef struct vmp_mid_lines {
 
 _Static_assert(VMP_MID_PAGES / 64 <= 64, "one word of bits covers the words of a sector");
 _Static_assert(VMP_MID_LINES << VMP_MID_LINE_LOG2 == 1u << VMP_MID_PAGE_LOG2, "the lines fill a page");
+
+// The tables of lines, by number.
+typedef struct vmp_mid_tables {
+  vmp_mid_lines **at;  // NULL: no table has this number
+  uint32_t *unused;    // numbers without a table, a stack
+  uint32_t capacity, num_unused;
+  vmp_mid_lines *spare;  // made before it may be needed where nothing can be allocated
+} vmp_mid_tables;
 
 typedef struct vmp_mid_sector {
   vmp_mid_pages *pages;  // NULL: no piece has begun here yet
@@ -140,7 +154,7 @@ struct vmp_mid {
   vmp_node_pool ranges;  // of vmp_range
   vmp_range_set mixed;   // the extents that have a bare part
   uint64_t extents;      // how many there are, mixed or not
-  vmp_node_pool lines;   // of vmp_mid_lines
+  vmp_mid_tables tables;
 
   vmp_mid_arena **arenas;  // by offset
   size_t num_arenas, arenas_capacity;
@@ -159,12 +173,17 @@ static inline vmp_mid_piece *vmp_mid_piece_at(const vmp_mid *mid, uint32_t index
                            (uintptr_t)index * sizeof(vmp_mid_piece));
 }
 static inline uint64_t vmp_mid_piece_end(const vmp_mid_piece *piece) { return piece->offset + piece->bytes; }
-// vmp_mid_is: whether the index is that of a piece (not 0) of this kind.
+// Index 0 is a piece of no kind: where links lead nowhere it may be asked like any other.
 static inline bool vmp_mid_is(const vmp_mid *mid, uint32_t index, vmp_mid_kind kind) {
-  return index != 0 && vmp_mid_piece_at(mid, index)->kind == (uint32_t)kind;
+  return vmp_mid_piece_at(mid, index)->kind == (uint32_t)kind;
 }
+static inline bool vmp_mid_piece_is_free(const vmp_mid_piece *piece) { return piece->kind >= VMP_MID_MAPPED; }
 static inline bool vmp_mid_is_free(const vmp_mid *mid, uint32_t index) {
-  return index != 0 && vmp_mid_piece_at(mid, index)->kind != VMP_MID_USED;
+  return vmp_mid_piece_is_free(vmp_mid_piece_at(mid, index));
+}
+// vmp_mid_are_alike: both are free, and may be one part: nobody waits for more than now.
+static inline bool vmp_mid_are_alike(const vmp_mid_piece *left, const vmp_mid_piece *right) {
+  return left->kind == right->kind && vmp_mid_piece_is_free(left) && left->fence.streams == right->fence.streams;
 }
 static inline uint64_t vmp_mid_arena_end(const vmp_mid_arena *arena) { return arena->offset + arena->bytes; }
 
@@ -208,7 +227,7 @@ uint32_t vmp_mid_runs_next_smaller(const vmp_mid *mid, uint32_t head);
 uint64_t vmp_mid_runs_check(const vmp_mid *mid, vmp_report *report);
 
 // ---- mid_index.c ----
-// vmp_mid_index_prepare makes the tables for a piece that begins at `offset`. False: host memory.
+// vmp_mid_index_prepare makes what a piece that begins at `offset` needs. False: host memory.
 bool vmp_mid_index_prepare(vmp_mid *mid, vmp_mid_arena *arena, uint64_t offset);
 // The two below change the index for one piece. Tables have been prepared; the list links are right.
 void vmp_mid_index_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece);      // it begins at its offset
@@ -222,8 +241,9 @@ static inline void vmp_mid_index_cover(vmp_mid_arena *arena, uint64_t from, uint
 }
 // vmp_mid_index_find: the piece that holds `offset`, which lies in the arena.
 uint32_t vmp_mid_index_find(const vmp_mid *mid, const vmp_mid_arena *arena, uint64_t offset);
-// vmp_mid_index_free frees the tables of an arena that is about to go.
+// vmp_mid_index_free frees the tables of an arena that is about to go, vmp_mid_index_finish what no arena has.
 void vmp_mid_index_free(vmp_mid *mid, vmp_mid_arena *arena);
+void vmp_mid_index_finish(vmp_mid *mid);
 
 // ---- mid_arena.c ----
 // vmp_mid_arena_of: the arena that holds `offset`, or NULL.
@@ -253,8 +273,9 @@ void vmp_mid_refresh(vmp_mid *mid, uint64_t offset, uint64_t end, bool may_alloc
 uint32_t vmp_mid_split(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index, uint64_t at);
 // vmp_mid_join makes one part of two neighbours, with the merged fence; the left one's node stays.
 void vmp_mid_join(vmp_mid *mid, vmp_mid_arena *arena, uint32_t left, uint32_t right);
-// vmp_mid_may_join: both are free and alike, so that nobody waits for more than now. Either may be 0.
-bool vmp_mid_may_join(const vmp_mid *mid, uint32_t left, uint32_t right);
+static inline bool vmp_mid_may_join(const vmp_mid *mid, uint32_t left, uint32_t right) {
+  return vmp_mid_are_alike(vmp_mid_piece_at(mid, left), vmp_mid_piece_at(mid, right));
+}
 // vmp_mid_run_head: the first part of the run that a mapped part is in.
 uint32_t vmp_mid_run_head(const vmp_mid *mid, uint32_t part);
 // vmp_mid_add_mixed puts [from, to), of which nothing is in it, into the set of mixed extents, joined with what it

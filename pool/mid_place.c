@@ -23,7 +23,7 @@ enum {
   RUNS_GROWN = 8,
   EXTENTS_COMPARED = 16,
   EXTENTS_FRESH = 8,
-  STATES_WALKED = 64,  // changes of mapping state looked at in one extent
+  STATES_WALKED = 64,      // changes of mapping state looked at in one extent
   RUNS_COMPARED_WELL = 4,  // runs compared where one was found that pins one chunk only
 };
 
@@ -160,8 +160,8 @@ static bool is_ideal(const search *s) {
   return s->found && !s->best.must_wait && (s->best.cost.chunks_pinned == 0 || s->best.within_bytes == s->bytes);
 }
 
-// is_good: the best of `compared` runs is good enough to stop at. (Over recorded traces a few more runs don't save a chunk
-// then; where the best pins several they do.)
+// is_good: the best of `compared` runs is good enough to stop at. (Over recorded traces a few more runs don't save a
+// chunk then; where the best pins several they do.)
 static bool is_good(const search *s, uint64_t compared) {
   if (is_ideal(s)) return true;
   return compared >= RUNS_COMPARED_WELL && s->found && !s->best.must_wait && s->best.cost.chunks_pinned <= 1;

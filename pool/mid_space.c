@@ -11,13 +11,6 @@
 #include "pool/mid_internal.h"
 
 // ---- pieces ----
-static inline void unlink_piece(vmp_mid *mid, uint32_t index) {
-  vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
-  vmp_mid_piece_at(mid, piece->prev)->next = piece->next;
-  if (piece->next != 0) vmp_mid_piece_at(mid, piece->next)->prev = piece->prev;
-  *piece = (vmp_mid_piece){.kind = VMP_MID_NONE};
-  vmp_node_give_zeroed(&mid->pieces, index);
-}
 
 uint32_t vmp_mid_split(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index, uint64_t at) {
   uint32_t right_index = vmp_node_take(&mid->pieces);
@@ -35,20 +28,20 @@ uint32_t vmp_mid_split(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index, uint6
   return right_index;
 }
 
-void vmp_mid_join(vmp_mid *mid, vmp_mid_arena *arena, uint32_t left_index, uint32_t right_index) {
-  vmp_mid_piece *left = vmp_mid_piece_at(mid, left_index), *right = vmp_mid_piece_at(mid, right_index);
+static inline void join_pieces(vmp_mid *mid, vmp_mid_arena *arena, uint32_t left_index, vmp_mid_piece *left,
+                               uint32_t right_index, vmp_mid_piece *right) {
   vmp_mid_index_end_start(mid, arena, right_index);
   vmp_mid_index_cover(arena, right->offset, vmp_mid_piece_end(right), left_index);
   left->bytes += right->bytes;
   left->fence = vmp_fence_merge(left->fence, right->fence);
-  unlink_piece(mid, right_index);
+  left->next = right->next;
+  if (right->next != 0) vmp_mid_piece_at(mid, right->next)->prev = left_index;
+  *right = (vmp_mid_piece){.kind = VMP_MID_NONE};
+  vmp_node_give_zeroed(&mid->pieces, right_index);
 }
 
-bool vmp_mid_may_join(const vmp_mid *mid, uint32_t left_index, uint32_t right_index) {
-  if (left_index == 0 || right_index == 0) return false;
-  const vmp_mid_piece *left = vmp_mid_piece_at(mid, left_index);
-  const vmp_mid_piece *right = vmp_mid_piece_at(mid, right_index);
-  return left->kind == right->kind && left->kind != VMP_MID_USED && left->fence.streams == right->fence.streams;
+void vmp_mid_join(vmp_mid *mid, vmp_mid_arena *arena, uint32_t left, uint32_t right) {
+  join_pieces(mid, arena, left, vmp_mid_piece_at(mid, left), right, vmp_mid_piece_at(mid, right));
 }
 
 uint32_t vmp_mid_run_head(const vmp_mid *mid, uint32_t part) {
@@ -137,22 +130,28 @@ static void cut_mixed(vmp_mid *mid, uint32_t block) {
 // hasn't yet.
 static inline bool reserve_for_cut(vmp_mid *mid, vmp_mid_arena *arena, const vmp_mid_span *part, uint64_t offset,
                                    uint64_t end) {
-  return vmp_node_pool_reserve(&mid->pieces, 2) && vmp_node_pool_reserve(&mid->ranges, 2) &&
+  return mid->pieces.touched < VMP_MID_MAX_PIECES - 2 && vmp_node_pool_reserve(&mid->pieces, 2) &&
+         vmp_node_pool_reserve(&mid->ranges, 2) &&
          (offset == part->from || vmp_mid_index_prepare(mid, arena, offset)) &&
          (end == part->to || vmp_mid_index_prepare(mid, arena, end));
 }
 
 // cut_from_part cuts [offset, end) out of a part that is a run of its own, and returns the piece.
 static uint32_t cut_from_part(vmp_mid *mid, vmp_mid_arena *arena, uint32_t part, uint64_t offset, uint64_t end) {
-  bool mixed = is_mixed(mid, part, part);
-  uint32_t index = part, rest = 0;
+  vmp_mid_piece *piece = vmp_mid_piece_at(mid, part);
+  bool mixed = vmp_mid_is(mid, piece->prev, VMP_MID_BARE) || vmp_mid_is(mid, piece->next, VMP_MID_BARE);
+  uint32_t index = part;
   vmp_mid_runs_leave(mid, part);
-  if (vmp_mid_piece_at(mid, part)->offset < offset) index = vmp_mid_split(mid, arena, part, offset);
-  vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
-  if (end < vmp_mid_piece_end(piece)) rest = vmp_mid_split(mid, arena, index, end);
+  if (piece->offset < offset) {
+    index = vmp_mid_split(mid, arena, part, offset);
+    vmp_mid_runs_enter(mid, part, part);
+    piece = vmp_mid_piece_at(mid, index);
+  }
+  if (end < vmp_mid_piece_end(piece)) {
+    uint32_t rest = vmp_mid_split(mid, arena, index, end);
+    vmp_mid_runs_enter(mid, rest, rest);
+  }
   piece->kind = VMP_MID_USED;
-  if (index != part) vmp_mid_runs_enter(mid, part, part);
-  if (rest != 0) vmp_mid_runs_enter(mid, rest, rest);
   if (mixed) cut_mixed(mid, index);
   return index;
 }
@@ -253,31 +252,33 @@ static void give_back_bare(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index) {
   vmp_mid_refresh(mid, offset, end, false);
 }
 
-static void give_back_mapped(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index) {
-  vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
-  piece->kind = VMP_MID_MAPPED;
+static void give_back_mapped(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index, vmp_mid_piece *piece,
+                             vmp_mid_piece *left_piece, vmp_mid_piece *right_piece) {
   uint32_t left = piece->prev, right = piece->next, head = index, tail = index;
   uint64_t from = piece->offset, to = vmp_mid_piece_end(piece);
-  bool left_mixed = vmp_mid_is(mid, left, VMP_MID_BARE), right_mixed = vmp_mid_is(mid, right, VMP_MID_BARE);
-  if (vmp_mid_is(mid, left, VMP_MID_MAPPED)) {
-    head = vmp_mid_piece_at(mid, left)->run_end;
-    left_mixed = vmp_mid_is(mid, vmp_mid_piece_at(mid, head)->prev, VMP_MID_BARE);
-    if (!left_mixed) from = vmp_mid_piece_at(mid, head)->offset;
+  bool left_mixed = left_piece->kind == VMP_MID_BARE, right_mixed = right_piece->kind == VMP_MID_BARE;
+  piece->kind = VMP_MID_MAPPED;
+  if (left_piece->kind == VMP_MID_MAPPED) {
+    head = left_piece->run_end;
+    const vmp_mid_piece *first = vmp_mid_piece_at(mid, head);
+    left_mixed = vmp_mid_is(mid, first->prev, VMP_MID_BARE);
+    if (!left_mixed) from = first->offset;
     vmp_mid_runs_leave(mid, head);
   }
-  if (vmp_mid_is(mid, right, VMP_MID_MAPPED)) {
-    tail = vmp_mid_piece_at(mid, right)->run_end;
-    right_mixed = vmp_mid_is(mid, vmp_mid_piece_at(mid, tail)->next, VMP_MID_BARE);
-    if (!right_mixed) to = vmp_mid_piece_end(vmp_mid_piece_at(mid, tail));
+  if (right_piece->kind == VMP_MID_MAPPED) {
+    tail = right_piece->run_end;
+    const vmp_mid_piece *last = vmp_mid_piece_at(mid, tail);
+    right_mixed = vmp_mid_is(mid, last->next, VMP_MID_BARE);
+    if (!right_mixed) to = vmp_mid_piece_end(last);
     vmp_mid_runs_leave(mid, right);
   }
   if (left_mixed || right_mixed) vmp_mid_add_mixed(mid, arena, from, to);
-  if (vmp_mid_may_join(mid, index, right)) {
-    vmp_mid_join(mid, arena, index, right);
+  if (vmp_mid_are_alike(piece, right_piece)) {
+    join_pieces(mid, arena, index, piece, right, right_piece);
     if (tail == right) tail = index;
   }
-  if (vmp_mid_may_join(mid, left, index)) {
-    vmp_mid_join(mid, arena, left, index);
+  if (vmp_mid_are_alike(left_piece, piece)) {
+    join_pieces(mid, arena, left, left_piece, index, piece);
     if (tail == index) tail = left;
   }
   vmp_mid_runs_enter(mid, head, tail);
@@ -285,14 +286,15 @@ static void give_back_mapped(vmp_mid *mid, vmp_mid_arena *arena, uint32_t index)
 
 void vmp_mid_give_back(vmp_mid *mid, uint32_t index, vmp_fence fence, bool mapped) {
   vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
+  vmp_mid_piece *left = vmp_mid_piece_at(mid, piece->prev), *right = vmp_mid_piece_at(mid, piece->next);
   vmp_mid_arena *arena = vmp_mid_arena_of(mid, piece->offset);
   mid->blocks--;
   mid->block_bytes -= piece->bytes;
   mid->extents += 1;
-  mid->extents -= (vmp_mid_is_free(mid, piece->prev) ? 1u : 0u) + (vmp_mid_is_free(mid, piece->next) ? 1u : 0u);
+  mid->extents -= (vmp_mid_piece_is_free(left) ? 1u : 0u) + (vmp_mid_piece_is_free(right) ? 1u : 0u);
   piece->fence = fence;
   if (mapped) {
-    give_back_mapped(mid, arena, index);
+    give_back_mapped(mid, arena, index, piece, left, right);
   } else {
     give_back_bare(mid, arena, index);
   }

@@ -81,6 +81,16 @@ static vmp_run_state op_run(void *self, uint64_t offset, uint64_t end_offset, ui
   return state;
 }
 
+// claim_chunk adds one claim to a usable chunk and returns what its user must be ordered behind.
+static inline vmp_fence claim_chunk(vmp_backing *b, uint32_t id, chunk *c) {
+  if (c->live == 0) chunk_to_live(&b->chunks, id);
+  c->live++;
+  if (!vmp_fence_is_none(c->moved) && vmp_clock_known_complete(b->options.clock, c->moved)) {
+    chunk_set_moved(&b->chunks, c, VMP_FENCE_NONE);
+  }
+  return c->moved;
+}
+
 // count_claims adds one claim to every chunk of a mapped range and returns what its user must be ordered behind.
 static vmp_fence count_claims(vmp_backing *b, uint64_t slot, uint64_t end) {
   vmp_fence after = VMP_FENCE_NONE;
@@ -94,15 +104,7 @@ static vmp_fence count_claims(vmp_backing *b, uint64_t slot, uint64_t end) {
       continue;
     }
     chunk *c = backing_chunk(b, id);
-    if (c->live == 0) chunk_to_live(&b->chunks, id);
-    c->live++;
-    if (!vmp_fence_is_none(c->moved)) {
-      if (vmp_clock_known_complete(b->options.clock, c->moved)) {
-        chunk_set_moved(&b->chunks, c, VMP_FENCE_NONE);
-      } else {
-        after = vmp_fence_merge(after, c->moved);
-      }
-    }
+    after = vmp_fence_merge(after, claim_chunk(b, id, c));
     slot = c->home + chunk_slots(c);
   }
   return after;
@@ -375,8 +377,14 @@ vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_st
 
 static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                            vmp_fence *out_after) {
+  vmp_backing *b = self;
+  uint32_t id = chunk_over(b, first_slot(b, offset), end_slot(b, offset, bytes));
+  if (id != 0) {
+    *out_after = claim_chunk(b, id, backing_chunk(b, id));
+    return VMP_OK;
+  }
   vmp_gather_report ignored = {0};
-  return backing_claim(self, offset, bytes, stream, effort, &ignored, out_after);
+  return backing_claim(b, offset, bytes, stream, effort, &ignored, out_after);
 }
 
 static vmp_status op_claim_shared(void *self, uint64_t offset, uint64_t bytes, const vmp_shared_part *parts,

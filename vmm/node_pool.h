@@ -12,7 +12,9 @@
 // Invariants
 //   - used nodes + nodes in the free list + nodes never touched = capacity; used + promised <= capacity.
 //   - a node's address is valid until the pool is finished; at most one block is held beyond what was asked for.
-//   - a node that nobody uses is zero, but for its link in the free list.
+//   - a node that nobody uses is zero, but for its link in the free list. So is index 0, which may be read once the
+//   pool
+//     has a block: a node whose users follow links needn't ask whether a link leads anywhere.
 #ifndef VMPOOL_VMM_NODE_POOL_H_
 #define VMPOOL_VMM_NODE_POOL_H_
 
@@ -58,7 +60,7 @@ static inline bool vmp_node_pool_reserve(vmp_node_pool *pool, uint32_t nodes) {
   return vmp_node_pool_unpromised(pool) >= nodes || vmp_node_pool_grow(pool, nodes);
 }
 
-// vmp_node_at returns the node's memory. index must be 1..touched.
+// vmp_node_at returns the node's memory. index must be 0..touched.
 static inline void *vmp_node_at(const vmp_node_pool *pool, uint32_t index) {
   return (void *)(pool->origins[index >> VMP_NODE_BLOCK_LOG2] + (uintptr_t)index * pool->node_bytes);
 }

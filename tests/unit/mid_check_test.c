@@ -78,7 +78,7 @@ VTEST_F(MidCheck, LikePartsThatTouch, broken) {
 // ---- the index ----
 VTEST_F(MidCheck, IndexForgetsAStart, broken) {
   vmp_mid_pages *pages = f->mid->arenas[0]->sectors[0].pages;
-  pages->first[4 * MIB >> VMP_MID_PAGE_LOG2] = 0;
+  pages->entries[4 * MIB >> VMP_MID_PAGE_LOG2] = 0;
   expect_fault(f, "the index is wrong about the page that ends at 0x600000");
 }
 
@@ -93,7 +93,9 @@ VTEST_F(MidCheck, IndexBits, broken) {
   pages->words ^= 2;  // 128..256 MiB: a bit without a page
   expect_fault(f, "the index is wrong about the 64 pages up to 0x10000000");
   pages->words ^= 2;
-  pages->first[2] = pages->first[0];
+  pages->entries[2] += VMP_MID_ENTRY_ONE;
+  expect_fault(f, "the index is wrong about the page that ends at 0x600000");
+  pages->entries[2] = pages->entries[0];
   expect_fault(f, "the index is wrong about the page that ends at 0x600000");
 }
 
@@ -107,13 +109,13 @@ VTEST(MidCheck, IndexCover) {
   broken_teardown(&f);
 }
 
-// More than 8 pieces in the page of 2..4 MiB, which gets a table of lines.
+// Many pieces in the page of 2..4 MiB, which gets a table of lines.
 static vmp_mid_lines *crowd(rig *f) {
   for (int i = 0; i < 16; i++) (void)take(f, 128 * KIB);
   rig_check(f);
-  uint32_t entry = f->mid->arenas[0]->sectors[0].pages->first[1];
+  uint32_t entry = f->mid->arenas[0]->sectors[0].pages->entries[1];
   VEXPECT_TRUE((entry & VMP_MID_ENTRY_LINES) != 0);
-  return vmp_node_at(&f->mid->lines, entry & ~VMP_MID_ENTRY_LINES);
+  return f->mid->tables.at[entry & ~VMP_MID_ENTRY_LINES];
 }
 
 VTEST_F(MidCheck, IndexLines, broken) {
@@ -125,8 +127,8 @@ VTEST_F(MidCheck, IndexLines, broken) {
   lines->starts ^= 2;
   expect_fault(f, "the index is wrong about the line that ends at 0x210000");
   lines->starts ^= 2;
-  uint32_t *entry = &f->mid->arenas[0]->sectors[0].pages->first[1], kept = *entry;
-  *entry = index_at(f, 2 * MIB);  // a page that forgets its table
+  uint32_t *entry = &f->mid->arenas[0]->sectors[0].pages->entries[1], kept = *entry;
+  *entry = index_at(f, 2 * MIB) | VMP_MID_ENTRY_MORE;  // a page that forgets its table
   expect_fault(f, "the index has 0 tables of lines, but 1 are used");
   *entry = kept | 7;
   vtest_faults faults = vtest_faults_make();
@@ -137,8 +139,11 @@ VTEST_F(MidCheck, IndexLines, broken) {
 
 VTEST_F(MidCheck, IndexLinesWithoutAPiece, broken) {
   vmp_mid_pages *pages = f->mid->arenas[0]->sectors[0].pages;
-  VASSERT_TRUE(vmp_node_pool_reserve(&f->mid->lines, 1));
-  pages->first[20] = vmp_node_take(&f->mid->lines) | VMP_MID_ENTRY_LINES;  // 40..42 MiB: nothing begins there
+  vmp_mid_tables *tables = &f->mid->tables;
+  uint32_t number = tables->unused[--tables->num_unused];
+  tables->at[number] = vmp_mem_calloc(1, sizeof(vmp_mid_lines));
+  VASSERT_NOT_NULL(tables->at[number]);
+  pages->entries[20] = number | VMP_MID_ENTRY_LINES;  // 40..42 MiB: nothing begins there
   pages->starts[0] |= 1 << 20;
   expect_fault(f, "the table of lines of the page at 0x2800000 is empty");
 }
@@ -332,10 +337,6 @@ VTEST_F(MidCheck, NodePoolsAndRangeSetsAreChecked, broken) {
   f->mid->ranges.used = f->mid->ranges.touched + 1;
   expect_fault(f, "mid ranges: ");
   f->mid->ranges.used = ranges;
-  VASSERT_TRUE(vmp_node_pool_reserve(&f->mid->lines, 1));
-  f->mid->lines.used++;
-  expect_fault(f, "mid lines: ");
-  f->mid->lines.used--;
   f->mid->mixed.bytes++;
   expect_fault(f, "mid mixed extents: ");
 }
