@@ -7,8 +7,6 @@
 
 #include "tools/common/file.h"
 
-// A ring of 16 GiB. Each of its records is looked for, so a wrong number would take long.
-#define MAX_RING (UINT64_C(1) << 28)
 #define MAX_ID 65535u
 #define MAX_PARTS 128u
 #define MAX_FRAMES 64u
@@ -154,8 +152,8 @@ static bool check_header(const vmp_log_header *h, const char *name, size_t bytes
                      "%s: its header is %" PRIu32 " bytes long and its records are %" PRIu32 "; the file is damaged",
                      name, h->header_bytes, h->record_bytes);
   }
-  if ((h->flags & VMP_LOG_RING) != 0 && (h->capacity == 0 || h->capacity > MAX_RING)) {
-    return tool_fail(error, "%s: is a ring of %" PRIu64 " records; the file is damaged", name, h->capacity);
+  if ((h->flags & VMP_LOG_RING) != 0 && h->capacity == 0) {
+    return tool_fail(error, "%s: is a ring without records; the file is damaged", name);
   }
   return true;
 }
@@ -168,9 +166,16 @@ static void bounds(log_file *log) {
     log->end = h->written < log->num_records ? h->written : log->num_records;
     return;
   }
-  const uint64_t kept = h->written < h->capacity ? h->written : h->capacity;
-  log->end = h->written;
-  log->first = h->written - kept;
+  if (h->capacity <= log->num_records) {
+    log->end = h->written;
+    log->first = h->written - (h->written < h->capacity ? h->written : h->capacity);
+    return;
+  }
+  // A ring that was cut off: what is left of its latest lap.
+  const uint64_t lap = h->written - h->written % h->capacity;
+  const uint64_t in_lap = h->written - lap;
+  log->first = lap;
+  log->end = lap + (in_lap < log->num_records ? in_lap : log->num_records);
 }
 
 bool log_parse(log_file *out, const char *name, const void *text, size_t bytes, tool_error *error) {
