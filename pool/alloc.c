@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "pool/adapt.h"
 #include "pool/log.h"
 #include "pool/pool.h"
 #include "pool/thread_cache.h"
@@ -116,16 +117,21 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
   pool->seen_streams |= UINT64_C(1) << plan->request.stream;
   plan->graph = vmp_capture_of(pool, stream);
   vmp_placed placed;
-  vmp_status status = vmp_oom_refuse(pool, plan);
-  if (status == VMP_OK) status = promise(pool, plan);
-  if (status == VMP_OK) {
-    status = vmp_ladder_take(pool, plan, &placed);
-    if (status != VMP_OK) withdraw(pool, plan);
-  }
+  vmp_status status;
+  (void)vmp_adapt_replan(pool, plan);
+  do {
+    status = vmp_oom_refuse(pool, plan);
+    if (status == VMP_OK) status = promise(pool, plan);
+    if (status == VMP_OK) {
+      status = vmp_ladder_take(pool, plan, &placed);
+      if (status != VMP_OK) withdraw(pool, plan);
+    }
+  } while (status != VMP_OK && vmp_adapt_replan(pool, plan));
   if (status == VMP_OK) status = hand_out(pool, plan, &placed, stream);
   uint64_t address = 0;
   if (status == VMP_OK) {
     address = vmp_backing_address(pool->backing, placed.offset);
+    vmp_histogram_note(&pool->histogram, plan->requested_bytes, 1);
     if (plan->layer == VMP_LAYER_SLAB) vmp_cache_refill(pool, plan->requested_bytes, stream, plan->request.stream);
   } else {
     pool->failed_allocs++;

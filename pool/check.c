@@ -130,6 +130,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   vmp_tags_check(pool, report);
   vmp_pins_check(pool, report);
   vmp_captures_check(pool, report);
+  (void)vmp_histogram_check(&pool->histogram, report);
   check_books(pool, report);
   check_layers(pool, report);
   vmp_regions_check(pool, report);

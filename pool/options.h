@@ -108,7 +108,9 @@ typedef vmp_sizes vmp_value_sizes;
   X(snapshot_on, text, ONLY, none, "", NULL, ZERO, "when a snapshot is written by itself: oom|exit|signal=USR2")       \
   X(snapshot_dir, text, ONLY, none, "", NULL, ZERO, "folder of those snapshots")                                       \
   X(live, flag, ONLY, none, "0", NULL, ZERO, "figures in shared memory, for vmpool ps and top")                        \
-  X(control, flag, ONLY, none, "0", NULL, ZERO, "a socket for snapshot, trim, defragment and limits")
+  X(control, flag, ONLY, none, "0", NULL, ZERO, "a socket for snapshot, trim, defragment and limits")                          \
+  X(adaptive, number, U64, adaptive_classes, "0", NULL, ZERO, "block sizes taken over from what was asked for")        \
+  X(adaptive_share, share, REAL, adaptive_share, "0.9", NULL, ZERO, "share of requests that they are for")
 
 typedef enum vmp_option {
 #define X(key, ...) VMP_OPTION_##key,

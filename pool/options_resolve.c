@@ -66,6 +66,10 @@ static vmp_status sizes_in_bytes(vmp_config *config, uint64_t granule_bytes) {
 // resolve_classes rounds block sizes up to the step, and checks that they rise.
 static vmp_status resolve_classes(vmp_config *config) {
   uint64_t before = 0;
+  if (config->adaptive > VMP_MAX_SIZES) {
+    return vmp_fail(VMP_ERROR_CONFIG, "adaptive is %" PRIu64 "; at most %d classes can be taken over", config->adaptive,
+                    VMP_MAX_SIZES);
+  }
   for (size_t i = 0; i < config->classes.count; i++) {
     uint64_t *value = &config->classes.values[i], whole;
     char given[32];

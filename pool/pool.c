@@ -120,6 +120,8 @@ vmp_slab_options vmp_pool_slab_options(const vmp_pool *pool) {
     slab_options.num_classes = config->classes.count;
     slab_options.class_from_bytes = (config->classes.values[0] + 1) / 2;
   }
+  // Room for as many that drain.
+  if (config->adaptive > 0) slab_options.max_user_classes = config->classes.count + 2 * (size_t)config->adaptive;
   return slab_options;
 }
 
@@ -131,9 +133,11 @@ static vmp_status open_layers(vmp_pool *pool) {
                                  .edges = config->edges,
                                  .park_limit = config->park_limit};
   vmp_status status = vmp_mid_create(&pool->mid, &pool->ops, &arenas, &mid_options);
-  if (status != VMP_OK || (config->slab_max == 0 && config->classes.count == 0)) return status;
+  if (status != VMP_OK || (config->slab_max == 0 && config->classes.count == 0 && config->adaptive == 0)) return status;
   vmp_slab_supply spans = vmp_route_slab_supply(pool);
   vmp_slab_options slab_options = vmp_pool_slab_options(pool);
+  memcpy(pool->adopted_bytes, config->classes.values, sizeof pool->adopted_bytes);
+  pool->num_adopted = config->classes.count;
   return vmp_slab_create(&pool->slab, &pool->ops, &spans, &slab_options);
 }
 
@@ -222,6 +226,7 @@ static vmp_status dispose(vmp_pool *pool) {
   vmp_log_close(pool);
   vmp_caches_close(pool);
   vmp_regions_dispose(pool);
+  vmp_histogram_free(&pool->histogram);
   vmp_tags_free(&pool->tags);
   vmp_pins_free(&pool->pins);
   vmp_captures_free(&pool->captures);

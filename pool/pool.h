@@ -32,6 +32,7 @@
 #include "pool/buddy.h"
 #include "pool/capture.h"
 #include "pool/guard.h"
+#include "pool/histogram.h"
 #include "pool/mid.h"
 #include "pool/offset_map.h"
 #include "pool/options.h"
@@ -129,6 +130,10 @@ struct vmp_pool {
   uint64_t steps;                                           // marked by vmp_pool_step
   uint64_t step_live_bytes;                                 // most live bytes since the last of them
   uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
+  vmp_histogram histogram;                                  // of the sizes asked for
+  uint64_t histogram_seen;                                  // its total, when classes were looked for last
+  uint64_t adopted_bytes[VMP_MAX_CLASSES];                  // classes taken over from it, or the user's
+  size_t num_adopted;
   struct vmp_predict *predict;  // strategy predictive (predict.h); NULL: none. Set at creation
   bool defragmenting;                                       // some thread is
   vmp_failure failure;
@@ -237,6 +242,8 @@ void vmp_books_walk(const vmp_pool *pool, vmp_offset_map_fn fn, void *context);
 // vmp_plan: a request on its way.
 typedef struct vmp_plan {
   uint64_t requested_bytes;
+  uint64_t alignment;  // as it was asked for, at least the step
+  uint64_t adoptions;  // of slab's classes, when it was routed (adapt.h)
   vmp_layer layer;
   vmp_request request;
   vmp_label label;

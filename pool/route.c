@@ -11,7 +11,11 @@ const char *vmp_layer_name(vmp_layer layer) {
 }
 
 bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vmp_plan *out_plan) {
-  vmp_plan plan = {.requested_bytes = bytes, .request.alignment = alignment, .request.effort = VMP_EFFORT_NORMAL};
+  vmp_plan plan = {.requested_bytes = bytes,
+                   .alignment = alignment,
+                   .adoptions = pool->slab == NULL ? 0 : vmp_slab_adoptions(pool->slab),
+                   .request.alignment = alignment,
+                   .request.effort = VMP_EFFORT_NORMAL};
   uint64_t class_bytes = pool->slab == NULL ? 0 : vmp_slab_class_bytes(pool->slab, bytes, alignment);
   if (class_bytes != 0) {
     plan.layer = VMP_LAYER_SLAB;

@@ -92,6 +92,10 @@ void vmp_slab_destroy(vmp_slab *slab);
 // many earlier classes still have objects); then nothing has changed.
 vmp_status vmp_slab_adopt(vmp_slab *slab, const uint64_t *class_bytes, size_t num_classes, uint64_t class_from_bytes);
 
+// vmp_slab_adoptions counts them. A request that was routed at another count may name a class that is no more. May be
+// called without the lock.
+uint64_t vmp_slab_adoptions(const vmp_slab *slab);
+
 // vmp_slab_class_bytes: the object size that serves a request (0 bytes count as 1), or 0 when it is not slab's: too
 // large, or an alignment (a power of two) that no class keeps. May be called without the lock: while another thread
 // adopts classes, the answer is one of before, of after, or 0.

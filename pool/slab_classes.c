@@ -242,6 +242,8 @@ vmp_status vmp_slab_adopt(vmp_slab *slab, const uint64_t *class_bytes, size_t nu
   return VMP_OK;
 }
 
+uint64_t vmp_slab_adoptions(const vmp_slab *slab) { return atomic_load(&slab->adoptions); }
+
 // ---- looking up ----
 
 // user_row: the first row of at least `bytes` that keeps the alignment; NULL: none. Without the lock it may look at a

@@ -106,7 +106,7 @@ struct vmp_slab {
   vmp_class_table user;
   vmp_span **lists;    // of all default classes; others have their own
   uint64_t num_lists;  // of all classes
-  uint64_t adoptions;
+  _Atomic uint64_t adoptions;            // of other classes; read without the lock, too
   vmp_node_pool spans;                   // of struct vmp_span
   vmp_node_pool cards[VMP_CARD_SIZES];   // their memory, by capacity
   vmp_card *free_cards[VMP_CARD_SIZES];  // linked by `span`: a card never goes back to its node pool, which would

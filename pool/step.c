@@ -4,6 +4,7 @@
 //     peak        step 1 |  step 2 | ...       the most that was live within a step, its first moment included
 //
 // Owns: the marks. Does not own: what is learnt from them (predict.c).
+#include "pool/adapt.h"
 #include "pool/domain.h"
 #include "pool/log.h"
 #include "pool/predict.h"
@@ -27,6 +28,7 @@ vmp_status vmp_pool_step(vmp_pool *pool) {
   vmp_domains_trim(pool);
   uint64_t wanted_bytes = pool->predict == NULL ? 0 : vmp_predict_learn(pool);
   vmp_guard_unlock(&pool->guard);
+  vmp_adapt_step(pool);
   if (pool->predict == NULL) return VMP_OK;
   vmp_predict_post(pool, wanted_bytes);
   if (pool->config.step_waits) vmp_predict_wait(pool);

@@ -398,7 +398,9 @@ void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_str
   grow(pool, magazine, number - 1);
   uint32_t capacity = vmp_magazine_capacity(magazine);
   if (capacity < 2) return;  // room for the block that is on its way only
-  magazine->top += vmp_slab_take_ready(pool->slab, number - 1, cache->lane, capacity - 1, magazine->objects);
+  uint32_t taken = vmp_slab_take_ready(pool->slab, number - 1, cache->lane, capacity - 1, magazine->objects);
+  magazine->top += taken;
+  vmp_histogram_note(&pool->histogram, bytes, taken);  // for the hits to come, which nobody counts by size
 }
 
 void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vmp_stream_index lane) {

@@ -146,6 +146,10 @@ typedef struct vmp_pool_options {
   int edges;  // 1: where memory is short (a limit or the device is reached, or more than park_limit of mapped memory is
               // idle), the first and the last partly used chunk of a block may be shared with such ends of other
               // blocks. Chunks are of one granule then; an error with a larger chunk_max. Default 0 (tight: 1)
+
+  uint64_t adaptive_classes;  // so many block sizes (up to 64) are taken over from what was asked for, at vmp_pool_step
+                              // (vmpool_adapt.h); default 0: none
+  double adaptive_share;      // they are for this share of requests (0..1), the smallest ones; default 0.9
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)
@@ -379,10 +383,11 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 #endif
 
 #include "pool/vmpool_capture.h"
+#include "pool/vmpool_adapt.h"  // IWYU pragma: export
+#include "pool/vmpool_log.h"    // IWYU pragma: export
 #include "pool/vmpool_pin.h"
-#include "pool/vmpool_region.h"
 #include "pool/vmpool_predict.h"
+#include "pool/vmpool_region.h"
 #include "pool/vmpool_tag.h"
-#include "pool/vmpool_log.h"  // IWYU pragma: export
 
 #endif  // VMPOOL_POOL_VMPOOL_H_

@@ -1,6 +1,7 @@
 // public_headers_test.cc: the public headers compile as C++ without a warning, and their initialisers work there.
 #include "gtest/gtest.h"
 #include "pool/vmpool.h"
+#include "pool/vmpool_adapt.h"
 #include "pool/vmpool_host.h"
 #include "pool/vmpool_pin.h"
 #include "pool/vmpool_predict.h"
@@ -21,6 +22,9 @@ TEST(PublicHeaders, InitialisersSetTheSizeAndNothingElse) {
   vmp_alloc_options with = VMP_ALLOC_OPTIONS_INIT;
   EXPECT_EQ(with.struct_size, sizeof(with));
   EXPECT_EQ(with.tag, 0u);
+  vmp_class_proposal proposal = VMP_CLASS_PROPOSAL_INIT;
+  EXPECT_EQ(proposal.struct_size, sizeof(proposal));
+  EXPECT_EQ(proposal.num_classes, 0u);
   vmp_tag_info tag = VMP_TAG_INFO_INIT;
   EXPECT_EQ(tag.struct_size, sizeof(tag));
 }

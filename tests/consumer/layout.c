@@ -37,7 +37,7 @@ AT(vmp_log_start_options, struct_size, 0);
 AT(vmp_log_start_options, ring_bytes, 8);
 AT(vmp_log_start_options, stack_bytes, 16);
 
-SIZE(vmp_pool_options, 248);
+SIZE(vmp_pool_options, 264);
 AT(vmp_pool_options, struct_size, 0);
 AT(vmp_pool_options, driver, 8);
 AT(vmp_pool_options, device, 16);
@@ -71,6 +71,17 @@ AT(vmp_pool_options, thread_cache_bytes, 224);
 AT(vmp_pool_options, predict_margin, 232);
 AT(vmp_pool_options, step_waits, 240);
 AT(vmp_pool_options, edges, 244);
+AT(vmp_pool_options, adaptive_classes, 248);
+AT(vmp_pool_options, adaptive_share, 256);
+
+SIZE(vmp_class_proposal, 560);
+AT(vmp_class_proposal, struct_size, 0);
+AT(vmp_class_proposal, requests, 8);
+AT(vmp_class_proposal, covered_requests, 16);
+AT(vmp_class_proposal, covered_bytes, 24);
+AT(vmp_class_proposal, waste, 32);
+AT(vmp_class_proposal, num_classes, 40);
+AT(vmp_class_proposal, class_bytes, 48);
 
 SIZE(vmp_block_info, 64);
 AT(vmp_block_info, struct_size, 0);

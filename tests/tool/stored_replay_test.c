@@ -103,3 +103,41 @@ VTEST_P(StoredReplay, AzureConversationsAtTheirPeak, served, servings, served_na
   VEXPECT_REAL_GE(r.fragmentation_at_peak, 0);
   trace_close(t);
 }
+
+// Eight block sizes for the smallest 90 % of the conversations' requests, from the pool's own counts: what they waste,
+// and that it is what the requests themselves say.
+VTEST(StoredReplay, ClassesForAzureConversations) {
+  if (vtest_traces_dir() == NULL) VSKIP("VMPOOL_TRACES is not set");
+  trace_options how = TRACE_OPTIONS_INIT;
+  how.kv.layout = SERVICE_CONTIGUOUS;
+  how.kv.model = model_find("llama-2-7b");
+  trace *t = read_stored("azure_llm_2023/AzureLLMInferenceTrace_conv.csv", &how);
+  VASSERT_NOT_NULL(t);
+  replay_options options = REPLAY_OPTIONS_INIT;
+  options.work.none = true;
+  options.propose_classes = 8;
+  replay_result r = {0};
+  tool_error error = {{0}};
+  if (!replay_run(t, &options, &r, &error)) VADD_FAILURE("%s", error.text);
+  const vmp_class_proposal *p = &r.proposal;
+  VEXPECT_UINT_EQ(p->requests, 19366);
+  VEXPECT_UINT_EQ(p->num_classes, 8);
+  VEXPECT_REAL_GE((double)p->covered_requests, 0.9 * 19366);
+  VEXPECT_REAL_LE(p->waste, 0.10);
+  uint64_t covered = 0;
+  double asked = 0, held = 0;
+  trace_event event;
+  trace_rewind(t);
+  while (trace_next(t, &event)) {
+    if (event.kind != TRACE_ALLOC || event.bytes > p->class_bytes[7]) continue;
+    size_t i = 0;
+    while (p->class_bytes[i] < event.bytes) i++;
+    covered++;
+    asked += (double)event.bytes;
+    held += (double)p->class_bytes[i];
+  }
+  VEXPECT_UINT_EQ(covered, p->covered_requests);
+  VEXPECT_REAL_LE(held / asked - 1, p->waste + 1e-9);  // a class may hold part of a bucket that counts above it
+  VEXPECT_REAL_GE(held / asked - 1, p->waste - 0.005);
+  trace_close(t);
+}

@@ -284,6 +284,12 @@ void player_defragment(player *p) {
   sum->largest_after_bytes = report.largest_free_mapped_after;
 }
 
+void player_propose(player *p, uint64_t num_classes, double share, vmp_class_proposal *out_proposal) {
+  *out_proposal = (vmp_class_proposal)VMP_CLASS_PROPOSAL_INIT;
+  if (vmp_pool_propose_classes(p->pool, (size_t)num_classes, share, out_proposal) < 0)
+    player_fault(p, "classes could not be proposed");
+}
+
 // ---- the end ----
 
 void player_synchronize(player *p) {

@@ -86,6 +86,9 @@ vmp_pool *player_pool(const player *p);
 vmp_driver *player_driver(const player *p);
 kv_regions *player_regions(const player *p);  // NULL: events are of blocks
 
+// player_propose asks the pool for size classes (vmp_pool_propose_classes).
+void player_propose(player *p, uint64_t num_classes, double share, vmp_class_proposal *out_proposal);
+
 // player_synchronize waits for all queued work.
 void player_synchronize(player *p);
 

@@ -232,6 +232,11 @@ static bool run_once(trace *t, const replay_options *options, uint64_t device_by
       player_synchronize(p);
       player_defragment(p);
     }
+    if (options->propose_classes > 0) {
+      result->has_proposal = true;
+      player_propose(p, options->propose_classes, options->propose_share > 0 ? options->propose_share : 0.9,
+                     &result->proposal);
+    }
     player_settle(p);
     good = recording_end(&record, options, error);
     fill_result(p, ops, t, options, result);

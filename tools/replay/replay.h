@@ -39,6 +39,8 @@ typedef struct replay_options {
   uint64_t step_every, step_first;
   uint64_t defragment_every;  // the pool is defragmented after so many steps; 0: not
   bool defragment_end;        // ... and once all work has finished, at the end of the trace
+  uint64_t propose_classes;   // so many size classes are proposed at the end (vmp_pool_propose_classes); 0: none
+  double propose_share;       // for this share of the requests; 0: 0.9
   bool compare;               // run the models of other allocators as well
   const char *log;  // file of an event log of the pool, until the trace has ended; NULL: none. An older log of this
                     // name is replaced
@@ -88,7 +90,9 @@ typedef struct replay_result {
   uint64_t num_steps;
   player_step_calls steps[PLAYER_MAX_STEPS];        // of the first steps
   uint64_t mapped_ahead_bytes, ahead_unused_bytes;  // by strategy predictive
-  bool has_defragmentation;                         // one of the options for it was given
+  bool has_proposal;
+  vmp_class_proposal proposal;
+  bool has_defragmentation;   // one of the options for it was given
   player_defragmentation defragmentation;
   double ns_per_op;         // wall time inside vmp_alloc and vmp_free, a clock read's cost taken off
   char first_failure[480];  // why the first allocation failed, or ""

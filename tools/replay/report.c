@@ -82,6 +82,18 @@ static json_t *regions(const replay_result *r) {
   return object;
 }
 
+static json_t *proposal(const vmp_class_proposal *p) {
+  json_t *object = json_object(), *classes = json_array();
+  json_put_count(object, "requests", p->requests);
+  json_put_count(object, "covered_requests", p->covered_requests);
+  json_put_count(object, "covered_bytes", p->covered_bytes);
+  json_put_real(object, "waste", p->waste, 1e6);
+  for (size_t i = 0; i < p->num_classes; i++)
+    json_array_append_new(classes, json_integer((json_int_t)p->class_bytes[i]));
+  json_object_set_new(object, "class_bytes", classes);
+  return object;
+}
+
 static json_t *document(const char *trace_name, const replay_result *r) {
   json_t *o = json_object();
   // A file name need not be UTF-8; jansson refuses it then.
@@ -116,6 +128,7 @@ static json_t *document(const char *trace_name, const replay_result *r) {
   }
   json_put_real(o, "ns_per_op", r->ns_per_op, 10);
   if (r->num_steps > 0) json_object_set_new(o, "steps", steps(r));
+  if (r->has_proposal) json_object_set_new(o, "proposal", proposal(&r->proposal));
   if (r->has_defragmentation) json_object_set_new(o, "defragment", defragmentation(&r->defragmentation));
   if (r->has_regions) json_object_set_new(o, "regions", regions(r));
   if (!r->has_models) return o;
@@ -231,6 +244,16 @@ static void text_steps(FILE *out, const replay_result *r) {
   }
 }
 
+static void text_proposal(FILE *out, const vmp_class_proposal *p) {
+  fprintf(out, "  %-22s", "proposed classes");
+  for (size_t i = 0; i < p->num_classes; i++) {
+    char text[SIZE_TEXT_BYTES];
+    fprintf(out, "%s%s", i == 0 ? " " : ", ", size_text(p->class_bytes[i], text));
+  }
+  fprintf(out, "\n  %-22s waste %.2f %% over the smallest %" PRIu64 " of %" PRIu64 " requests\n", "", 100 * p->waste,
+          p->covered_requests, p->requests);
+}
+
 static void text_defragmentation(FILE *out, const player_defragmentation *d) {
   char before[SIZE_TEXT_BYTES], after[SIZE_TEXT_BYTES], moved[SIZE_TEXT_BYTES];
   fprintf(out, "  %-22s %" PRIu64 " times, remapping %s; the last took the largest block without a driver call\n",
@@ -263,6 +286,7 @@ bool report_text(FILE *out, const char *trace_name, const trace *t, const replay
   text_memory(out, r);
   text_costs(out, r);
   if (r->num_steps > 0) text_steps(out, r);
+  if (r->has_proposal) text_proposal(out, &r->proposal);
   if (r->has_defragmentation) text_defragmentation(out, &r->defragmentation);
   if (r->has_regions) text_regions(out, r);
   if (r->has_models) text_models(out, r);

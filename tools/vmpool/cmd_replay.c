@@ -25,6 +25,7 @@ enum {
   OPTION_INTRUDER,
   OPTION_STEP_EVERY,
   OPTION_DEFRAGMENT,
+  OPTION_PROPOSE_CLASSES,
   OPTION_JSON,
   OPTION_LOG,
   OPTION_SNAPSHOT,
@@ -74,6 +75,10 @@ static const struct argp_option option_list[] = {
     {"defragment", OPTION_DEFRAGMENT, "end|steps=N", 0,
      "Defragment the pool: idle memory is remapped behind one another, nothing is copied. end: once all work has "
      "finished, after the trace; steps=N: after every N steps (--step-every says what a step is)",
+     0},
+    {"propose-classes", OPTION_PROPOSE_CLASSES, "N[,SHARE]", 0,
+     "Propose N block sizes for the pool's option classes, at the end: those that waste least on the smallest SHARE of "
+     "the requests (default 0.9)",
      0},
     {"work", OPTION_WORK, "MODE", 0,
      "When the touches of blocks that the replay queues run: late (only when the host waits; default), early (at "
@@ -200,6 +205,16 @@ static error_t parse_step_every(char *text, arguments *a) {
   return cmd_number("--step-every", plus + 1, 1, UINT64_MAX / 2, &a->replay.step_every, &a->error);
 }
 
+// parse_propose reads "N" or "N,SHARE".
+static error_t parse_propose(char *text, arguments *a) {
+  char *comma = strchr(text, ',');
+  if (comma != NULL) *comma = '\0';
+  error_t result = cmd_number("--propose-classes", text, 1, VMP_MAX_CLASSES, &a->replay.propose_classes, &a->error);
+  if (comma == NULL || result != 0) return result;
+  *comma = ',';
+  return cmd_real("--propose-classes, behind the comma", comma + 1, 1, &a->replay.propose_share, &a->error);
+}
+
 static error_t parse_what(int key, char *text, arguments *a) {
   uint64_t number = 0;
   error_t result = 0;
@@ -213,6 +228,7 @@ static error_t parse_what(int key, char *text, arguments *a) {
     case OPTION_INTRUDER: return intruder_parse(text, &a->replay.intruder, &a->error) ? 0 : EINVAL;
     case OPTION_STEP_EVERY: return parse_step_every(text, a);
     case OPTION_DEFRAGMENT: return parse_defragment(text, a);
+    case OPTION_PROPOSE_CLASSES: return parse_propose(text, a);
     case OPTION_WORK:
       a->has_work = true;
       if (work_mode_parse(text, &a->replay.work)) return 0;
