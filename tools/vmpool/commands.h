@@ -17,6 +17,7 @@ int cmd_replay(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_map(int argc, char **argv);
+int cmd_advise(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_html(int argc, char **argv);
 int cmd_demo(int argc, char **argv);

@@ -34,6 +34,7 @@ static const command commands[] = {
     {"ps", "vmpool ps", cmd_ps, "the pools of running processes"},
     {"top", "vmpool top", cmd_top, "pools of running processes, live"},
     {"html", "vmpool html", cmd_html, "a pool's snapshot as one page for a browser, without a network"},
+    {"advise", "vmpool advise", cmd_advise, "options for a program, from a trace or a log of it"},
     {"export", "vmpool export", cmd_export, "a pool's snapshot for other programs: memory_viz, Perfetto, SVG, CSV, ..."},
     {"probe", "vmpool probe", cmd_probe, "what a driver can do, what its calls cost, and what its manual leaves open"},
 };
