@@ -25,7 +25,7 @@ static vtest_process run(const char *const *argv, const char *input) {
 
 typedef struct mistake {
   const char *name;
-  const char *argv[8];
+  const char *argv[10];
   const char *input;
   const char *says;
 } mistake;
