@@ -94,8 +94,9 @@ vmp_status vmp_live_open(vmp_live **out_live, const vmp_pool *pool, const char *
   }
   fill_header(live, pool, control);
   // The magic comes last: who finds it finds the rest.
-  __atomic_thread_fence(__ATOMIC_RELEASE);
-  memcpy(live->header->magic, VMP_LIVE_MAGIC, sizeof live->header->magic);
+  uint64_t magic;
+  memcpy(&magic, VMP_LIVE_MAGIC, sizeof magic);
+  __atomic_store_n((uint64_t *)(void *)live->header->magic, magic, __ATOMIC_RELEASE);
   *out_live = live;
   return VMP_OK;
 }
@@ -146,8 +147,7 @@ void vmp_live_refresh(vmp_live *live, vmp_pool *pool, bool ask_device) {
   uint64_t next = header->sequence + 1;
   vmp_live_copy *copy = &live->copies[next % 2];
   uint64_t device_free = ask_device ? vmp_stats_device_free(pool) : atomic_load(&pool->last_device_free_bytes);
-  __atomic_store_n(&copy->begin, next, __ATOMIC_RELAXED);
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  (void)__atomic_exchange_n(&copy->begin, next, __ATOMIC_ACQ_REL);  // nothing below is written before it
   filling f = {pool, copy};
   copy->num_ranges = copy->num_runs = copy->runs_left_out = 0;
   copy->stats = (vmp_pool_stats_data)VMP_POOL_STATS_INIT;

@@ -248,8 +248,10 @@ static bool copy_live(const vmp_live_header *header, uint64_t after, vmp_live_co
   while (!out_of_patience(start)) {
     uint64_t n = __atomic_load_n(&header->sequence, __ATOMIC_ACQUIRE);
     if (n <= after) continue;
-    memcpy(out, &copies[n % 2], sizeof *out);
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    const uint64_t *from = (const uint64_t *)(const void *)&copies[n % 2];
+    for (size_t i = 0; i < sizeof *out / 8; i++) {
+      ((uint64_t *)(void *)out)[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
+    }
     if (out->begin == n && out->end == n && __atomic_load_n(&copies[n % 2].begin, __ATOMIC_RELAXED) == n) return true;
   }
   return false;

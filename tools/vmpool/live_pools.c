@@ -99,6 +99,11 @@ bool live_list(const char *folder, live_pool **out, size_t *out_count, tool_erro
   return true;
 }
 
+// copy_words copies in order: what is loaded after it was not loaded before.
+static void copy_words(uint64_t *out, const uint64_t *from, size_t words) {
+  for (size_t i = 0; i < words; i++) out[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
+}
+
 // try_copy takes a copy if it is whole.
 static bool try_copy(const unsigned char *memory, vmp_live_copy *out) {
   const vmp_live_header *header = (const vmp_live_header *)(const void *)memory;
@@ -106,8 +111,7 @@ static bool try_copy(const unsigned char *memory, vmp_live_copy *out) {
   const vmp_live_copy *copy =
       (const vmp_live_copy *)(const void *)(memory + VMP_LIVE_HEADER_BYTES + n % 2 * sizeof(vmp_live_copy));
   if (n == 0) return false;
-  memcpy(out, copy, sizeof(*out));
-  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  copy_words((uint64_t *)(void *)out, (const uint64_t *)(const void *)copy, sizeof(*out) / sizeof(uint64_t));
   return out->begin == n && out->end == n && __atomic_load_n(&copy->begin, __ATOMIC_RELAXED) == n &&
          out->num_ranges <= VMP_LIVE_MAX_RANGES && out->num_runs <= VMP_LIVE_MAX_RUNS;
 }
