@@ -41,6 +41,7 @@ vmp_status vmp_alloc_check(const vmp_pool *pool, void **out_ptr, size_t alignmen
 static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *placed, vmp_stream stream) {
   vmp_cache_fold_own(pool, stream);  // else the peaks would miss what this thread has in use
   uint64_t word = vmp_block_word(plan->layer, placed->bytes - plan->requested_bytes);
+  word = vmp_block_on(word, plan->request.stream);
   if (!vmp_label_is_none(plan->label)) {
     word |= VMP_BLOCK_HAS_LABEL;
     vmp_label_add(&pool->tags, placed->offset, plan->label, placed->bytes, plan->requested_bytes);

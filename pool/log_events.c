@@ -235,6 +235,7 @@ static void state_block(void *context, uint64_t offset, uint64_t word) {
   if (record == NULL) return;
   record->flags = VMP_LOG_STATE;
   record->layer = (uint8_t)vmp_block_layer(word);
+  record->stream = (uint8_t)vmp_block_stream(word);
   record->as.event.address = vmp_backing_address(pool->backing, offset);
   record->as.event.bytes = found.bytes;
   record->as.event.extra = found.bytes - vmp_block_slack(word);

@@ -144,18 +144,20 @@ struct vmp_pool {
 
 // ---- blocks: the word that the books keep of a live block; 0 is none ----
 // bits 0-1 layer, bit 2: has recorded streams, bit 3: always set, bit 4: has a tag or a name, bit 5: a graph
-// holds it (capture.h), bits 8-63 bytes beyond the request.
+// holds it (capture.h), bits 8-13 the index of the stream that it was allocated on, bits 16-63 bytes beyond the request.
 #define VMP_BLOCK_LIVE UINT64_C(8)
 static inline uint64_t vmp_block_word(vmp_layer layer, uint64_t slack_bytes) {
-  return (uint64_t)layer | VMP_BLOCK_LIVE | slack_bytes << 8;
+  return (uint64_t)layer | VMP_BLOCK_LIVE | slack_bytes << 16;
 }
+static inline uint64_t vmp_block_on(uint64_t word, vmp_stream_index stream) { return word | (uint64_t)stream << 8; }
 // vmp_block_word_less: of a block that uses `requested_bytes` of what `word` says is beyond the request.
 static inline uint64_t vmp_block_word_less(uint64_t word, uint64_t requested_bytes) {
-  return word - (requested_bytes << 8);
+  return word - (requested_bytes << 16);
 }
 static inline vmp_layer vmp_block_layer(uint64_t word) { return (vmp_layer)(word & 3); }
 static inline bool vmp_block_has_streams(uint64_t word) { return (word & 4) != 0; }
-static inline uint64_t vmp_block_slack(uint64_t word) { return word >> 8; }
+static inline vmp_stream_index vmp_block_stream(uint64_t word) { return (vmp_stream_index)(word >> 8 & 63); }
+static inline uint64_t vmp_block_slack(uint64_t word) { return word >> 16; }
 static inline bool vmp_block_is_captured(uint64_t word) { return (word & 32) != 0; }
 static inline bool vmp_block_is_labelled(uint64_t word) { return (word & 16) != 0; }
 #define VMP_BLOCK_HAS_STREAMS UINT64_C(4)

@@ -87,7 +87,7 @@ static void write_block(snapshot *s, const snapshot_block *block) {
   vmp_json_string(&s->json, NULL, vmp_layer_name(vmp_block_layer(block->word)));
   const uint64_t *recorded = NULL;
   if (vmp_block_has_streams(block->word)) recorded = vmp_offset_map_find(&s->pool->streams, block->offset);
-  vmp_json_null(&s->json, NULL);  // the stream that it was allocated on: the pool keeps none
+  vmp_json_uint(&s->json, NULL, vmp_block_stream(block->word));
   vmp_json_hex(&s->json, NULL, recorded == NULL ? 0 : *recorded);
   vmp_label label = {0, 0};
   if (vmp_block_is_labelled(block->word)) label = vmp_label_of(&s->pool->tags, block->offset);

@@ -331,6 +331,15 @@ uint64_t vmp_caches_bound(const vmp_pool *pool) {
   return pool->config.thread_cache < bound ? pool->config.thread_cache : bound;
 }
 
+// rename_stream: the cache's handle may name another stream now.
+static void rename_stream(vmp_cache *cache, vmp_stream_index lane) {
+  cache->lane = lane;
+  for (uint32_t i = 0; i < cache->num_magazines; i++) {
+    vmp_magazine *magazine = &cache->magazines[i];
+    magazine->full_word = vmp_block_on(vmp_block_word(VMP_LAYER_SLAB, magazine->bytes), lane);
+  }
+}
+
 // find returns the calling thread's cache for a stream, made where there is none and `may_allocate`, and puts it at
 // hand. NULL: none can be had. The lock is held.
 static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane, bool may_allocate) {
@@ -355,7 +364,7 @@ static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane,
     adopt(pool, found, stream, lane);
   }
   if ((atomic_load(&found->gate) & VMP_GATE_RETIRED) != 0) {
-    found->lane = lane;  // the handle may name another stream now
+    rename_stream(found, lane);
     atomic_fetch_and(&found->gate, ~(uint32_t)VMP_GATE_RETIRED);
   }
   // In strong mode the inline hits, which take no lock, must not find the cache.
@@ -367,12 +376,12 @@ static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane,
 
 // grow doubles what a magazine may hold, within its own and everybody's bounds. It begins with as much as a span has,
 // so that a thread uses up whole spans: two threads that change words of one card would take the line from each other.
-static void grow(vmp_pool *pool, vmp_magazine *magazine, size_t class_index) {
+static void grow(vmp_pool *pool, const vmp_cache *cache, vmp_magazine *magazine, size_t class_index) {
   uint64_t capacity = vmp_magazine_capacity(magazine), wanted = capacity * 2;
   if (capacity == 0) {
     vmp_slab_shape shape = vmp_slab_shape_of(pool->slab, class_index);
     magazine->bytes = shape.bytes;
-    magazine->full_word = vmp_block_word(VMP_LAYER_SLAB, shape.bytes);
+    magazine->full_word = vmp_block_on(vmp_block_word(VMP_LAYER_SLAB, shape.bytes), cache->lane);
     magazine->reciprocal = shape.reciprocal;
     magazine->num_objects = shape.num_objects;
     magazine->max = MAX_MAGAZINE_BYTES / shape.bytes;
@@ -395,7 +404,7 @@ void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_str
   fold(pool, cache);
   vmp_magazine *magazine = &cache->magazines[number];
   if (vmp_magazine_count(magazine) > 0) return;  // it missed for another reason
-  grow(pool, magazine, number - 1);
+  grow(pool, cache, magazine, number - 1);
   uint32_t capacity = vmp_magazine_capacity(magazine);
   if (capacity < 2) return;  // room for the block that is on its way only
   uint32_t taken = vmp_slab_take_ready(pool->slab, number - 1, cache->lane, capacity - 1, magazine->objects);
@@ -412,7 +421,7 @@ void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vm
   vmp_magazine *magazine = &cache->magazines[number];
   uint32_t capacity = vmp_magazine_capacity(magazine), count = vmp_magazine_count(magazine);
   if (count < capacity) return;  // it missed for another reason
-  grow(pool, magazine, number - 1);
+  grow(pool, cache, magazine, number - 1);
   if (vmp_magazine_capacity(magazine) > capacity || capacity == 0) return;
   give_back(pool, magazine, (count + 1) / 2, vmp_clock_fence(pool->clock, cache->lane));
 }

@@ -342,6 +342,7 @@ VTEST_F(Snapshot, StreamsAndWhatTheyKeep, snap_rig) {
   VASSERT_UINT_EQ(json_array_size(table(f, "blocks")), 1);
   json_t *row = json_array_get(table(f, "blocks"), 0), *stream;
   VEXPECT_STR_EQ(json_string_value(json_array_get(row, 5)), "0x4");
+  VEXPECT_UINT_EQ(cell(row, 4), 0);  // allocated on streams[0]
   VEXPECT_UINT_EQ(cell(row, 6), 0);
   VASSERT_UINT_EQ(json_array_size(json_object_get(f->root, "streams")), 3);
   size_t i;
@@ -358,6 +359,38 @@ VTEST_F(Snapshot, StreamsAndWhatTheyKeep, snap_rig) {
   VEXPECT_UINT_EQ(handles, 3);
   VEXPECT_UINT_EQ(pending, stat_of(f, "pending"));
   rig_free(&f->rig, shared, f->rig.streams[0]);
+}
+
+// Whoever hands a block out, the pool or a thread's cache, the block knows its stream.
+VTEST_F(Snapshot, TheStreamOfEachBlock, snap_rig) {
+  rig_open(&f->rig, 8 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  static const uint64_t sizes[] = {1000, 1000, 5000, 40000, 3 * MIB};
+  void *blocks[40];
+  for (size_t round = 0; round < 3; round++) {
+    for (size_t i = 0; i < 40; i++) blocks[i] = rig_alloc(&f->rig, sizes[i % 5], f->rig.streams[i % 4]);
+    for (size_t i = 0; i < 40 && round < 2; i++) rig_free(&f->rig, blocks[i], f->rig.streams[(i + round) % 4]);
+  }
+  take_snapshot(f);
+  VASSERT_NO_FAILURE();
+  size_t i, k, seen = 0;
+  json_t *row, *stream;
+  uint64_t base = strtoull(
+      json_string_value(json_object_get(json_array_get(json_object_get(f->root, "ranges"), 0), "base")), NULL, 16);
+  json_array_foreach(table(f, "blocks"), k, row) {
+    for (i = 0; i < 40 && rig_address(blocks[i]) != base + cell(row, 0);) i++;
+    VASSERT_UINT_LT(i, 40);
+    size_t at;
+    uint64_t handle = 0;
+    json_array_foreach(json_object_get(f->root, "streams"), at, stream) {
+      if ((uint64_t)json_integer_value(json_object_get(stream, "index")) != cell(row, 4)) continue;
+      handle = strtoull(json_string_value(json_object_get(stream, "handle")), NULL, 16);
+    }
+    VEXPECT_UINT_EQ(handle, (uint64_t)(uintptr_t)f->rig.streams[i % 4]);
+    seen++;
+  }
+  VEXPECT_UINT_EQ(seen, 40);
+  for (i = 0; i < 40; i++) rig_free(&f->rig, blocks[i], f->rig.streams[i % 4]);
 }
 
 // A chunk that was taken while its old user still runs is mapped at two places, under one number.
