@@ -104,6 +104,11 @@ vmp_status vmp_region_destroy(vmp_region *region, vmp_stream stream) {
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
+  vmp_status status = vmp_region_check_stream(region, stream);
+  if (status != VMP_OK) {
+    vmp_guard_unlock(&pool->guard);
+    return status;
+  }
   vmp_region_enter(region);
   vmp_region_release_all(region, vmp_region_fence(region, index));
   unlink_region(pool, region);

@@ -86,6 +86,8 @@ void vmp_region_leave_both(vmp_region *a, vmp_region *b);
 // vmp_region_wait waits on the host for what keeps pages pending; VMP_OK: try again. *deadline_us is 0 before the first
 // wait. Lets go of the lock. VMP_PENDING (the region doesn't want that), VMP_ERROR_TIMEOUT, driver failures.
 vmp_status vmp_region_wait(vmp_region *region, vmp_fence fence, uint64_t *deadline_us);
+// vmp_region_check_stream: VMP_ERROR_CAPTURE when the stream captures.
+vmp_status vmp_region_check_stream(const vmp_region *region, vmp_stream stream);
 // vmp_region_check_pages: VMP_ERROR_INVALID_VALUE when pages lie beyond the region.
 vmp_status vmp_region_check_pages(const vmp_region *region, uint64_t first, uint64_t count);
 // vmp_region_over_limit says whether so many bytes more would cross the region's limit; vmp_region_fail_limit says so.

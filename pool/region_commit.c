@@ -79,6 +79,14 @@ void vmp_region_leave_both(vmp_region *a, vmp_region *b) {
   vmp_guard_wake_all(&a->pool->guard);
 }
 
+vmp_status vmp_region_check_stream(const vmp_region *region, vmp_stream stream) {
+  if (vmp_capture_of(region->pool, stream) == NULL) return VMP_OK;
+  return vmp_fail(VMP_ERROR_CAPTURE,
+                  "the stream captures; pages of the region \"%.64s\" are committed, shared and "
+                  "decommitted outside of captures",
+                  region->name);
+}
+
 // ---- which pages ----
 
 static bool is_live(const vmp_region *region, uint64_t offset) {
@@ -258,9 +266,12 @@ static vmp_status commit(vmp_region *region, const wanted *w, vmp_stream stream)
   vmp_guard *guard = &region->pool->guard;
   vmp_stream_index index = vmp_clock_stream(region->pool->clock, stream);
   vmp_guard_lock(guard);
-  vmp_region_enter(region);
-  status = commit_entered(region, w, stream, index);
-  vmp_region_leave(region);
+  status = vmp_region_check_stream(region, stream);
+  if (status == VMP_OK) {
+    vmp_region_enter(region);
+    status = commit_entered(region, w, stream, index);
+    vmp_region_leave(region);
+  }
   vmp_guard_unlock(guard);
   return status;
 }
@@ -316,16 +327,19 @@ static vmp_status decommit(vmp_region *region, const wanted *w, vmp_stream strea
   vmp_guard *guard = &region->pool->guard;
   vmp_stream_index index = vmp_clock_stream(region->pool->clock, stream);
   vmp_guard_lock(guard);
-  vmp_region_enter(region);
-  vmp_fence fence = vmp_region_fence(region, index);
-  for (size_t i = 0; i < w->count; i++) {
-    vmp_region_pages run = run_of(w, i);
-    release_between(region, page_offset(region, run.first), page_offset(region, run.first + run.count), fence);
+  status = vmp_region_check_stream(region, stream);
+  if (status == VMP_OK) {
+    vmp_region_enter(region);
+    vmp_fence fence = vmp_region_fence(region, index);
+    for (size_t i = 0; i < w->count; i++) {
+      vmp_region_pages run = run_of(w, i);
+      release_between(region, page_offset(region, run.first), page_offset(region, run.first + run.count), fence);
+    }
+    vmp_region_leave(region);
+    shrink_if_over(region->pool);
   }
-  vmp_region_leave(region);
-  shrink_if_over(region->pool);
   vmp_guard_unlock(guard);
-  return VMP_OK;
+  return status;
 }
 
 vmp_status vmp_region_decommit(vmp_region *region, const vmp_region_pages *runs, size_t num_runs, vmp_stream stream) {
@@ -340,6 +354,17 @@ vmp_status vmp_region_decommit_list(vmp_region *region, const uint64_t *pages, s
 
 // ---- resize ----
 
+// resize_entered commits what lacks below `bytes`, and then decommits what is above.
+static vmp_status resize_entered(vmp_region *region, uint64_t bytes, vmp_stream stream, vmp_stream_index index) {
+  vmp_region_pages below = {0, bytes / region->range->page_bytes};
+  wanted w = {.runs = &below, .count = 1};
+  vmp_status status = commit_entered(region, &w, stream, index);
+  if (status != VMP_OK) return status;
+  uint64_t start = region->range->offset;
+  release_between(region, start + bytes, start + region->max_bytes, vmp_region_fence(region, index));
+  return VMP_OK;
+}
+
 vmp_status vmp_region_resize(vmp_region *region, uint64_t bytes, vmp_stream stream) {
   wanted nothing = {0};
   vmp_status status = check_wanted(region, &nothing);
@@ -350,19 +375,16 @@ vmp_status vmp_region_resize(vmp_region *region, uint64_t bytes, vmp_stream stre
                     "%" PRIu64 " bytes are beyond the region \"%.64s\", which reserves %" PRIu64, bytes, region->name,
                     region->max_bytes);
   }
-  vmp_region_pages below = {0, rounded / page_bytes};
-  wanted w = {.runs = &below, .count = 1};
   vmp_guard *guard = &region->pool->guard;
   vmp_stream_index index = vmp_clock_stream(region->pool->clock, stream);
   vmp_guard_lock(guard);
-  vmp_region_enter(region);
-  status = commit_entered(region, &w, stream, index);
+  status = vmp_region_check_stream(region, stream);
   if (status == VMP_OK) {
-    uint64_t start = region->range->offset;
-    release_between(region, start + rounded, start + region->max_bytes, vmp_region_fence(region, index));
+    vmp_region_enter(region);
+    status = resize_entered(region, rounded, stream, index);
+    vmp_region_leave(region);
+    shrink_if_over(region->pool);
   }
-  vmp_region_leave(region);
-  shrink_if_over(region->pool);
   vmp_guard_unlock(guard);
   return status;
 }

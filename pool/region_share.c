@@ -71,7 +71,8 @@ vmp_status vmp_region_share(vmp_region *from, uint64_t from_first, vmp_region *t
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
   vmp_region_enter_both(from, to);
-  status = list_pairs(from, from_first, to, to_first, count, pairs);
+  status = vmp_region_check_stream(to, stream);
+  if (status == VMP_OK) status = list_pairs(from, from_first, to, to_first, count, pairs);
   if (status == VMP_OK && vmp_region_over_limit(to, count * to->range->page_bytes)) status = vmp_region_fail_limit(to);
   if (status == VMP_OK) {
     pool->seen_streams |= UINT64_C(1) << index;

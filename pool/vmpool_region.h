@@ -42,8 +42,8 @@ typedef struct vmp_region_options {
 VMP_API vmp_status vmp_region_create(vmp_pool *pool, vmp_region **out_region, const vmp_region_options *options);
 
 // vmp_region_destroy decommits every page as vmp_region_decommit does, and gives the addresses back; NULL is fine. It
-// waits for the region's prefetch and for nothing else, makes no driver call and can't fail but with VMP_ERROR_FORKED.
-// No other thread may use the region during or after it.
+// waits for no GPU work and makes no driver call, unless the pool is over a lowered hard limit. VMP_ERROR_CAPTURE (the
+// stream captures), VMP_ERROR_FORKED; then nothing has changed. No other thread may use the region during or after it.
 VMP_API vmp_status vmp_region_destroy(vmp_region *region, vmp_stream stream);
 
 // vmp_region_base returns the address of page 0; it never changes. NULL for NULL.
@@ -65,14 +65,14 @@ typedef struct vmp_region_pages {
 // VMP_PENDING: nothing has been committed, since a page's old mapping can't be removed before GPU work has finished.
 // Ask again, or set the option `wait`. Errors, after which nothing has changed: VMP_ERROR_INVALID_VALUE (a page beyond
 // the region); VMP_ERROR_LIMIT (the region's limit, or the pool's); VMP_ERROR_TIMEOUT (the option `wait`);
-// VMP_ERROR_BUSY (an old mapping of a page could not be removed: the next call tries again); VMP_ERROR_OUT_OF_MEMORY,
-// _FRAGMENTED, _HOST_OUT_OF_MEMORY, _STICKY, _FORKED, _DRIVER as vmp_alloc has them.
+// VMP_ERROR_BUSY (an old mapping of a page could not be removed: the next call tries again); VMP_ERROR_CAPTURE (the
+// stream captures: what a graph uses is committed before); VMP_ERROR_OUT_OF_MEMORY, _FRAGMENTED, _HOST_OUT_OF_MEMORY, _STICKY, _FORKED, _DRIVER as vmp_alloc has them.
 VMP_API vmp_status vmp_region_commit(vmp_region *region, const vmp_region_pages *runs, size_t num_runs,
                                      vmp_stream stream);
 // vmp_region_decommit takes the memory of every page of the runs away. The work submitted so far to `stream`, and to
 // the streams named by vmp_region_record_use, is the last that may touch it; the host does not wait. Pages that have no
 // memory stay as they are. Makes no driver call and allocates nothing.
-// VMP_ERROR_INVALID_VALUE (a page beyond the region), VMP_ERROR_FORKED; then nothing has changed.
+// VMP_ERROR_INVALID_VALUE (a page beyond the region), VMP_ERROR_CAPTURE, VMP_ERROR_FORKED; then nothing has changed.
 VMP_API vmp_status vmp_region_decommit(vmp_region *region, const vmp_region_pages *runs, size_t num_runs,
                                        vmp_stream stream);
 // The same for pages by number, in any order.
