@@ -106,7 +106,7 @@ static vmp_status hand_out(vmp_pool *pool, const vmp_plan *plan, const vmp_place
     if (unfinished) pool->unfinished_wait_allocs++;
     return VMP_OK;
   }
-  vmp_route_release(pool, plan->layer, placed->offset, vmp_fence_merge(placed->after, placed->fence));
+  (void)vmp_route_release(pool, plan->layer, placed->offset, vmp_fence_merge(placed->after, placed->fence));
   pool->unsettled_bytes[plan->layer] -= placed->bytes;
   withdraw(pool, plan);
   return status;
@@ -225,19 +225,11 @@ static vmp_fence fence_of_free(vmp_pool *pool, uint64_t offset, uint64_t word, v
   return fence;
 }
 
-// block_bytes: what a live block holds, as its layer says.
-static uint64_t block_bytes(const vmp_pool *pool, uint64_t offset) {
-  vmp_found found = {.bytes = 0};
-  (void)vmp_route_find(pool, offset, &found);
-  return found.bytes;
-}
-
 // took_out: a block that is not live any more goes back to its layer.
-static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, uint64_t bytes, vmp_stream_index index,
-                     vmp_fence fence) {
+static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, vmp_stream_index index, vmp_fence fence) {
   vmp_layer layer = vmp_block_layer(word);
+  uint64_t bytes = vmp_route_release(pool, layer, offset, fence);
   if (vmp_block_is_labelled(word)) vmp_label_remove(&pool->tags, offset, bytes, bytes - vmp_block_slack(word));
-  vmp_route_release(pool, layer, offset, fence);
   pool->live_bytes[layer] -= bytes;
   pool->requested_bytes -= bytes - vmp_block_slack(word);
   pool->frees++;
@@ -252,7 +244,7 @@ static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index,
   if (in_pool && pool->captures.graphs != NULL && vmp_capture_free(pool, offset, stream, index, &kept)) return kept;
   uint64_t word = in_pool ? vmp_books_take(pool, offset) : 0;
   if (word == 0) return not_live(pool, ptr, in_pool, offset);
-  took_out(pool, offset, word, block_bytes(pool, offset), index, fence_of_free(pool, offset, word, index));
+  took_out(pool, offset, word, index, fence_of_free(pool, offset, word, index));
   return VMP_OK;
 }
 

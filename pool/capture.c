@@ -223,7 +223,7 @@ static void let_go(vmp_pool *pool, uint32_t number, vmp_fence fence) {
     (void)vmp_books_change(pool, offset, 0, VMP_BLOCK_CAPTURED);
   } else {
     captures->kept_bytes[block->layer] -= block->bytes;
-    vmp_route_release(pool, (vmp_layer)block->layer, offset, fence);
+    (void)vmp_route_release(pool, (vmp_layer)block->layer, offset, fence);
   }
   (void)vmp_offset_map_remove(&captures->records, offset, NULL);
   vmp_node_give(&captures->blocks, index);

@@ -57,7 +57,7 @@ static vmp_status try_once(vmp_pool *pool, vmp_plan *plan, vmp_effort effort, vm
     pool->unsettled_bytes[plan->layer] += out_placed->bytes;
     return VMP_OK;
   }
-  vmp_route_release(pool, plan->layer, out_placed->offset, vmp_fence_merge(out_placed->after, out_placed->fence));
+  (void)vmp_route_release(pool, plan->layer, out_placed->offset, vmp_fence_merge(out_placed->after, out_placed->fence));
   return VMP_ERROR_BUSY;
 }
 

@@ -81,7 +81,7 @@ static bool usable_now(ladder *l, const vmp_placed *placed) {
 static void release_held(ladder *l, const vmp_placed *held, size_t count) {
   for (size_t i = 0; i < count; i++) {
     vmp_fence fence = vmp_fence_merge(held[i].after, held[i].fence);
-    vmp_route_release(l->pool, l->plan->layer, held[i].offset, fence);
+    (void)vmp_route_release(l->pool, l->plan->layer, held[i].offset, fence);
     l->pool->unsettled_bytes[l->plan->layer] -= held[i].bytes;
   }
 }

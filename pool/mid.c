@@ -206,6 +206,9 @@ bool vmp_mid_look(vmp_mid *mid, const vmp_request *request, uint64_t *out_offset
 // ---- free and find ----
 // used_piece: the used block that holds `offset`, or 0.
 static uint32_t used_piece(const vmp_mid *mid, uint64_t offset) {
+  if (mid->num_arenas == 0) return 0;
+  const vmp_mid_piece *last = vmp_mid_piece_at(mid, mid->last);  // a node without a piece is of no kind
+  if (last->kind == VMP_MID_USED && last->offset == offset) return mid->last;
   const vmp_mid_arena *arena = vmp_mid_arena_of(mid, offset);
   if (arena == NULL) return 0;
   uint32_t piece = vmp_mid_index_find(mid, arena, offset);
@@ -228,6 +231,28 @@ bool vmp_mid_find(const vmp_mid *mid, uint64_t offset, uint64_t *out_start, uint
   if (out_bytes != NULL) *out_bytes = piece->bytes;
   if (out_owner != NULL) *out_owner = piece->owner;
   return true;
+}
+
+uint64_t *vmp_mid_word(vmp_mid *mid, uint64_t offset, uint64_t *out_start, void **out_owner) {
+  uint32_t index = used_piece(mid, offset);
+  *out_owner = NULL;
+  if (index == 0) return NULL;
+  mid->last = index;
+  vmp_mid_piece *piece = vmp_mid_piece_at(mid, index);
+  *out_start = piece->offset;
+  *out_owner = piece->owner;
+  return piece->owner == NULL ? &piece->word : NULL;
+}
+
+void vmp_mid_walk_words(const vmp_mid *mid, void (*fn)(void *context, uint64_t offset, uint64_t word), void *context) {
+  for (size_t i = 0; i < mid->num_arenas; i++) {
+    for (uint32_t at = mid->arenas[i]->first; at != 0; at = vmp_mid_piece_at(mid, at)->next) {
+      const vmp_mid_piece *piece = vmp_mid_piece_at(mid, at);
+      if (piece->kind == VMP_MID_USED && piece->owner == NULL && piece->word != 0) {
+        fn(context, piece->offset, piece->word);
+      }
+    }
+  }
 }
 
 bool vmp_mid_owns(const vmp_mid *mid, uint64_t offset) { return vmp_mid_arena_of(mid, offset) != NULL; }

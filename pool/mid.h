@@ -90,6 +90,13 @@ uint64_t vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence);
 // pointers may be NULL; they are written only when it returns true.
 bool vmp_mid_find(const vmp_mid *mid, uint64_t offset, uint64_t *out_start, uint64_t *out_bytes, void **out_owner);
 
+// vmp_mid_word: of the used block that holds `offset` and has no owner, where a number of the caller's is kept; 0 to
+// begin with. With an owner (*out_owner) or without such a block: NULL. *out_start: where the block begins. Valid until
+// the block is freed.
+uint64_t *vmp_mid_word(vmp_mid *mid, uint64_t offset, uint64_t *out_start, void **out_owner);
+// vmp_mid_walk_words sees every block whose word isn't 0.
+void vmp_mid_walk_words(const vmp_mid *mid, void (*fn)(void *context, uint64_t offset, uint64_t word), void *context);
+
 // vmp_mid_owns: whether `offset` lies in one of mid's arenas.
 bool vmp_mid_owns(const vmp_mid *mid, uint64_t offset);
 

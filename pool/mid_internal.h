@@ -52,7 +52,10 @@ typedef struct vmp_mid_piece {
   uint32_t links[2];    // of a run's first part, in its size class: smaller, larger (or: previous, next)
   union {
     vmp_fence fence;  // of a part: who may still touch it
-    void *owner;      // of a used block
+    struct {
+      void *owner;    // of a used block
+      uint64_t word;  // the caller's number; see vmp_mid_word
+    };
   };
 } vmp_mid_piece;
 
@@ -160,6 +163,7 @@ struct vmp_mid {
   size_t num_arenas, arenas_capacity;
   uint64_t arena_bytes;
 
+  uint32_t last;    // the used block that was made or asked for last, if it is still that
   uint64_t cursor;  // of next_change
   // Some part isn't what the mapping says, or a mixed extent is missing (host memory ran out): look at all of them at
   // the next occasion. The runs are in any case those that the parts' kinds make.

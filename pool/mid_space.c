@@ -221,6 +221,8 @@ vmp_status vmp_mid_cut(vmp_mid *mid, const vmp_mid_place *place, uint64_t bytes,
   *out_fence = piece->fence;
   *out_piece = index;
   piece->owner = owner;
+  piece->word = 0;
+  mid->last = index;
   return VMP_OK;
 }
 

@@ -105,7 +105,7 @@ struct vmp_pool {
   uint64_t first_arena_offset, first_arena_bytes;  // taken at creation for initial memory; bytes 0: mid has it
   vmp_regions regions;
 
-  vmp_offset_map blocks;          // live block of mid or buddy -> vmp_block_word (slab's: books.c)
+  vmp_offset_map blocks;          // live block of buddy -> vmp_block_word (the others': books.c)
   vmp_offset_map streams;         // live block -> mask of recorded streams, for the few that have any
   vmp_tags tags;
   vmp_pins pins;
@@ -263,8 +263,16 @@ vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out
 // vmp_route_look finds where a block of these bytes could be put: the place of its layer with the fewest slots to map,
 // which isn't blocked. Places nothing. False: there is none. What is slab's otherwise is looked for in mid.
 bool vmp_route_look(const vmp_pool *pool, uint64_t bytes, uint64_t *out_offset, vmp_cost *out_cost);
-// vmp_route_release gives a block of a layer back. Can't fail: the offset is a live (or unsettled) block's.
-void vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence);
+// vmp_route_release gives a block of a layer back and returns the bytes that it held. Can't fail: the offset is a live (or
+// unsettled) block's.
+uint64_t vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence);
+
+// vmp_route_word_of: where the word of the block is kept that starts at `offset`, live or not, if that is mid's or slab's.
+typedef struct vmp_route_word {
+  uint64_t *mid;
+  _Atomic uint64_t *object;
+} vmp_route_word;
+vmp_route_word vmp_route_word_of(const vmp_pool *pool, uint64_t offset);
 
 // vmp_route_card: the card of the span where a slab object, live or not, starts at `offset`, and the object's index in
 // it. NULL: none does.

@@ -87,18 +87,32 @@ static layers layers_of(const vmp_pool *pool, uint64_t offset) {
   return domain == NULL ? (layers){pool->mid, pool->slab} : (layers){domain->mid, domain->slab};
 }
 
-void vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence) {
+uint64_t vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence) {
+  uint64_t bytes = 0;
   if (layer == VMP_LAYER_BUDDY) {
+    (void)vmp_buddy_find(pool->buddy, offset, NULL, &bytes, NULL);
     vmp_buddy_free(pool->buddy, offset, fence);
-    return;
+    return bytes;
   }
   layers at = layers_of(pool, offset);
-  if (layer == VMP_LAYER_SLAB) {
-    uint64_t bytes;
-    (void)vmp_slab_free(at.slab, span_of(at.mid, offset), offset, fence, &bytes);
-  } else {
-    (void)vmp_mid_free(at.mid, offset, fence);
+  if (layer == VMP_LAYER_MID) return vmp_mid_free(at.mid, offset, fence);
+  (void)vmp_slab_free(at.slab, span_of(at.mid, offset), offset, fence, &bytes);
+  return bytes;
+}
+
+vmp_route_word vmp_route_word_of(const vmp_pool *pool, uint64_t offset) {
+  vmp_route_word found = {NULL, NULL};
+  layers at = layers_of(pool, offset);
+  uint64_t start = 0;
+  void *owner = NULL;
+  uint32_t index;
+  uint64_t *word = vmp_mid_word(at.mid, offset, &start, &owner);
+  if (word != NULL && start == offset) found.mid = word;
+  if (owner != NULL && at.slab != NULL) {
+    vmp_card *card = vmp_slab_card(at.slab, owner, offset, &index);
+    if (card != NULL) found.object = &card->words[index];
   }
+  return found;
 }
 
 vmp_card *vmp_route_card(const vmp_pool *pool, uint64_t offset, uint32_t *out_index) {

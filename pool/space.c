@@ -207,16 +207,13 @@ static vmp_reservation *reservation_of(const vmp_pool *pool, uint64_t offset) {
 void vmp_space_mark_handed(vmp_pool *pool, uint64_t offset, uint64_t bytes) {
   vmp_reservation *r = reservation_of(pool, offset);
   if (r == NULL) return;
-  uint64_t granule = pool->device.granule_bytes;
-  uint64_t slot = (offset - r->offset) / granule, last = (offset - r->offset + bytes - 1) / granule;
-  while (slot <= last) {
-    if (slot % 64 == 0 && last - slot >= 63) {
-      r->handed[slot / 64] = UINT64_MAX;
-      slot += 64;
-    } else {
-      r->handed[slot / 64] |= UINT64_C(1) << (slot % 64);
-      slot++;
-    }
+  unsigned granule_log2 = vmp_log2(pool->device.granule_bytes);
+  uint64_t slot = (offset - r->offset) >> granule_log2, last = (offset - r->offset + bytes - 1) >> granule_log2;
+  for (uint64_t word = slot / 64; word <= last / 64; word++) {
+    uint64_t bits = UINT64_MAX;
+    if (word == slot / 64) bits &= UINT64_MAX << (slot % 64);
+    if (word == last / 64) bits &= UINT64_MAX >> (63 - last % 64);
+    r->handed[word] |= bits;
   }
 }
 

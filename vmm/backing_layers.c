@@ -334,18 +334,23 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t offset, uint64_t bytes, vm
   return status != VMP_OK ? status : vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
 }
 
-// chunk_over: the usable chunk that holds all of a range, or 0.
-static uint32_t chunk_over(const vmp_backing *b, uint64_t slot, uint64_t end) {
-  uint32_t word = backing_word(b, slot);
-  if (!word_is_home(word)) return 0;
-  const chunk *c = backing_chunk(b, word & WORD_INDEX);
-  return chunk_is_usable(c) && end - c->home <= chunk_slots(c) ? word & WORD_INDEX : 0;
+// lies_in_chunks: whether a range lies wholly in usable chunks that live there. (One that shows somebody else's chunk
+// is mapped, too, but not by this.)
+static inline bool lies_in_chunks(const vmp_backing *b, uint64_t slot, uint64_t end) {
+  while (slot < end) {
+    uint32_t word = backing_word(b, slot);
+    if (!word_is_home(word)) return false;
+    const chunk *c = backing_chunk(b, word & WORD_INDEX);
+    if (!chunk_is_usable(c)) return false;
+    slot = c->home + chunk_slots(c);
+  }
+  return true;
 }
 
 vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                          vmp_gather_report *tally, vmp_fence *out_after) {
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
-  range_state state = chunk_over(b, slot, end) != 0 ? RANGE_MAPPED : look(b, offset, bytes);
+  range_state state = look(b, offset, bytes);
   if (state == RANGE_MAPPED) {
     *out_after = count_claims(b, slot, end);
     return VMP_OK;
@@ -378,9 +383,9 @@ vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_st
 static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                            vmp_fence *out_after) {
   vmp_backing *b = self;
-  uint32_t id = chunk_over(b, first_slot(b, offset), end_slot(b, offset, bytes));
-  if (id != 0) {
-    *out_after = claim_chunk(b, id, backing_chunk(b, id));
+  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
+  if (lies_in_chunks(b, slot, end)) {
+    *out_after = count_claims(b, slot, end);
     return VMP_OK;
   }
   vmp_gather_report ignored = {0};

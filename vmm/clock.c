@@ -19,9 +19,10 @@ uint64_t clock_this_thread(void) {
 }
 
 // Handles 0 (NULL) and 1 both name the legacy default stream.
+#define LEGACY_HANDLE ((uintptr_t)1)
 static uintptr_t canonical_handle(vmp_cu_stream stream) {
   uintptr_t handle = (uintptr_t)stream;
-  return handle == 0 ? 1 : handle;
+  return handle == 0 ? LEGACY_HANDLE : handle;
 }
 
 static bool is_per_thread(uintptr_t handle) { return handle == 2; }
@@ -91,6 +92,7 @@ static uint32_t find_entry(const vmp_clock *clock, uintptr_t handle, uint64_t th
 
 void clock_unpublish(vmp_clock *clock, const clock_entry *entry) {
   uint32_t wanted = (uint32_t)(entry - clock->entries) + 1;
+  if (atomic_load(&clock->legacy_entry) == wanted) atomic_store(&clock->legacy_entry, 0);
   for (uint32_t i = 0; i < CLOCK_TABLE_SLOTS; i++) {
     if (atomic_load(&clock->slots[i].entry) == wanted) atomic_store(&clock->slots[i].entry, CLOCK_SLOT_GONE);
   }
@@ -150,6 +152,7 @@ static vmp_stream_index register_stream(vmp_clock *clock, uintptr_t handle, uint
       atomic_store(&slot->handle, handle);
       atomic_store(&slot->thread, thread);
       atomic_store(&slot->entry, index + 1);
+      if (handle == LEGACY_HANDLE) atomic_store(&clock->legacy_entry, index + 1);
       lane = entry->lane;
       if (index > 0) vmp_clock_demand(clock);  // a second stream
     }
@@ -160,6 +163,8 @@ static vmp_stream_index register_stream(vmp_clock *clock, uintptr_t handle, uint
 
 vmp_stream_index vmp_clock_stream(vmp_clock *clock, vmp_cu_stream stream) {
   uintptr_t handle = canonical_handle(stream);
+  uint32_t legacy = handle == LEGACY_HANDLE ? atomic_load(&clock->legacy_entry) : 0;
+  if (legacy != 0) return clock->entries[legacy - 1].lane;
   uint64_t thread = is_per_thread(handle) ? clock_this_thread() : 0;
   uint32_t entry = find_entry(clock, handle, thread);
   if (entry != 0) return clock->entries[entry - 1].lane;

@@ -42,7 +42,7 @@ typedef struct clock_entry {
   uint32_t num_marks;  // marks[0..num_marks): oldest first
   uint32_t num_free;   // free_events[0..num_free): made for this stream's context, not recorded
   uint32_t pins;       // host waits that use one of its events without the mutex
-  uint8_t capture;  // clock_capture
+  uint8_t capture;     // clock_capture
   bool used, retired;
   bool renamed;  // the handle names another stream by now: what the old one still runs has no event
   clock_mark marks[CLOCK_MARKS];
@@ -69,13 +69,15 @@ struct vmp_clock {
   vmp_cu_context context;  // the device's primary context, retained
   _Atomic uint64_t sequence;
   clock_lane lanes[CLOCK_LANES];
-  _Atomic uint64_t unmarked;  // lanes that a fence has named, while demanded, since their last mark
-  _Atomic uint32_t captures;  // streams that are not CLOCK_FREE
-  _Atomic bool renaming;  // some entry is renamed: synchronise the context
+  _Atomic uint64_t unmarked;     // lanes that a fence has named, while demanded, since their last mark
+  _Atomic uint32_t captures;     // streams that are not CLOCK_FREE
+  _Atomic bool renaming;         // some entry is renamed: synchronise the context
   _Atomic uint64_t last_demand;  // the sequence when a second stream came or memory of others was looked for; 0: never
   _Atomic uint64_t (*ordered)[CLOCK_LANES];  // [self][other]: self runs behind other's work up to this
   pthread_mutex_t mutex;                     // guards everything below, and may be held around driver calls
   clock_slot slots[CLOCK_TABLE_SLOTS];
+  _Atomic uint32_t
+      legacy_entry;     // index + 1 of the legacy default stream's entry, which most programs use; 0: look it up
   uint32_t slots_used;  // including gone ones
   clock_entry entries[CLOCK_ENTRIES];
   uint32_t first_entry[CLOCK_LANES];  // index + 1
@@ -127,8 +129,8 @@ void clock_resolve_context(vmp_clock *clock, clock_entry *entry);
 // clock_reached notes that everything up to `sequence` has finished on the entry, and frees the marks that are passed.
 void clock_reached(clock_entry *entry, uint64_t sequence);
 const clock_mark *clock_mark_at_or_after(const clock_entry *entry, uint64_t sequence);
-// clock_settle looks how far one stream is, recording a mark when `need` has none. A stream that this thread can't record
-// on (another thread's default stream), or that captures, stays as it is.
+// clock_settle looks how far one stream is, recording a mark when `need` has none. A stream that this thread can't
+// record on (another thread's default stream), or that captures, stays as it is.
 vmp_status clock_settle(vmp_clock *clock, clock_entry *entry, uint64_t need);
 void clock_drop_if_finished(vmp_clock *clock, clock_entry *entry);
 
@@ -138,8 +140,8 @@ bool clock_is_same_stream(const clock_entry *entry, vmp_cu_stream stream);
 clock_entry *clock_entry_of(vmp_clock *clock, vmp_cu_stream stream);
 // clock_stream_id asks the driver which stream a handle names now; 0 where it can't tell, or for a default stream.
 uint64_t clock_stream_id(vmp_clock *clock, vmp_cu_stream handle);
-// clock_is_capturing asks the driver whether a stream captures, or (a legacy stream) would wait for one that does. Where
-// the question itself fails, the answer is `unknown`. Some context must be current, here and in the two below.
+// clock_is_capturing asks the driver whether a stream captures, or (a legacy stream) would wait for one that does.
+// Where the question itself fails, the answer is `unknown`. Some context must be current, here and in the two below.
 bool clock_is_capturing(vmp_clock *clock, vmp_cu_stream stream, bool unknown);
 bool clock_captures_now(vmp_clock *clock, clock_entry *entry);
 // clock_may_record: the handle still names the stream, it doesn't capture, and this thread can record on it.
