@@ -50,6 +50,7 @@ static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *place
   vmp_space_mark_handed(pool, placed->offset, placed->bytes);
   pool->unsettled_bytes[plan->layer] -= placed->bytes;
   pool->live_bytes[plan->layer] += placed->bytes;
+  vmp_tally_alloc(&pool->tally, plan->layer, plan->request.stream, vmp_not_negative(pool->live_bytes[plan->layer]));
   pool->requested_bytes += plan->requested_bytes;
   pool->allocs++;
   uint64_t live = vmp_pool_live_bytes(pool);
@@ -231,6 +232,7 @@ static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, vmp_stream_
   uint64_t bytes = vmp_route_release(pool, layer, offset, fence);
   if (vmp_block_is_labelled(word)) vmp_label_remove(&pool->tags, offset, bytes, bytes - vmp_block_slack(word));
   pool->live_bytes[layer] -= bytes;
+  vmp_tally_free(&pool->tally, layer, index);
   pool->requested_bytes -= bytes - vmp_block_slack(word);
   pool->frees++;
   vmp_log_free(pool, offset, bytes, word, index, fence);
@@ -258,6 +260,7 @@ __attribute__((noinline)) static vmp_status free_missed(vmp_pool *pool, void *pt
   if (pool->strong_caches && vmp_cache_free_strong(pool, ptr, stream)) return VMP_OK;
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
+  vmp_cache_fold_own(pool, stream);  // before less is live: else its peak would be told too low
   vmp_status status = free_locked(pool, ptr, index, stream);
   if (status == VMP_OK) vmp_cache_make_room(pool, (uintptr_t)ptr, stream, index);
   vmp_guard_unlock(&pool->guard);

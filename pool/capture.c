@@ -122,6 +122,7 @@ static bool keep(vmp_pool *pool, vmp_captured *block, uint32_t lane) {
   if (vmp_block_has_streams(word)) (void)vmp_offset_map_remove(&pool->streams, block->offset, NULL);
   if (vmp_block_is_labelled(word)) vmp_label_remove(&pool->tags, block->offset, block->bytes, requested);
   pool->live_bytes[layer] -= block->bytes;
+  vmp_tally_free(&pool->tally, layer, lane);
   pool->requested_bytes -= requested;
   pool->frees++;
   pool->captures.kept_bytes[layer] += block->bytes;

@@ -107,6 +107,26 @@ static void check_layers(vmp_pool *pool, vmp_report *report) {
   expect(report, "buddy's bytes in pieces", buddy.piece_bytes, piece_bytes);
 }
 
+static void check_tally(const vmp_pool *pool, vmp_report *report) {
+  const vmp_tally *t = &pool->tally;
+  uint64_t allocs = 0, frees = 0;
+  for (unsigned i = 0; i < VMP_TALLY_STREAMS; i++) {
+    allocs += t->stream_allocs[i];
+    frees += t->stream_frees[i];
+  }
+  expect(report, "the number of allocations on all streams", allocs, pool->allocs);
+  expect(report, "the number of frees on all streams", frees, pool->frees);
+  for (unsigned layer = VMP_LAYER_MID; layer < VMP_NUM_LAYERS; layer++) {
+    if (t->frees[layer] > t->allocs[layer] || t->allocs[layer] > pool->allocs) {
+      vmp_report_fault(report, "pool: layer %u has %" PRIu64 " allocations and %" PRIu64 " frees, the pool %" PRIu64,
+                       layer, t->allocs[layer], t->frees[layer], pool->allocs);
+    }
+    if (t->peak_bytes[layer] < pool->live_bytes[layer]) {
+      vmp_report_fault(report, "pool: the peak of layer %u is below what it has live", layer);
+    }
+  }
+}
+
 static void check_limits(vmp_pool *pool, vmp_report *report) {
   uint64_t held = vmp_limits_held(pool);
   if (held > pool->config.hard_limit && !pool->over_limit) {
@@ -130,6 +150,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   vmp_tags_check(pool, report);
   vmp_pins_check(pool, report);
   vmp_captures_check(pool, report);
+  check_tally(pool, report);
   (void)vmp_histogram_check(&pool->histogram, report);
   check_books(pool, report);
   check_layers(pool, report);

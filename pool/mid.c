@@ -263,7 +263,10 @@ void vmp_mid_get_stats(vmp_mid *mid, vmp_mid_stats *out) {
   uint32_t largest = vmp_mid_runs_largest(mid);
   vmp_mid_span run = {0, 0};
   if (largest != 0) run = vmp_mid_run_span(mid, largest);
+  uint32_t mixed = vmp_ranges_largest(&mid->mixed);
+  uint64_t largest_mixed = mixed == 0 ? 0 : vmp_range_at(&mid->mixed, mixed)->size;
   *out = (vmp_mid_stats){
+      .largest_extent_bytes = largest_mixed > run.to - run.from ? largest_mixed : run.to - run.from,
       .arenas = mid->num_arenas,
       .arena_bytes = mid->arena_bytes,
       .blocks = mid->blocks,

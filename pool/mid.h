@@ -106,6 +106,7 @@ typedef struct vmp_mid_stats {
   uint64_t extents, free_bytes;      // free, mapped or not
   uint64_t parts;                    // what extents consist of, told apart by fences and by being mapped
   uint64_t runs, free_mapped_bytes;  // mapped parts of extents
+  uint64_t largest_extent_bytes;     // free, mapped or not
   uint64_t largest_run_bytes;        // largest block (alignment 512) to be had without a driver call
   uint64_t metadata_bytes;
 } vmp_mid_stats;

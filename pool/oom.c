@@ -129,6 +129,12 @@ static void measure(vmp_pool *pool, uint64_t device_free_bytes, room *out) {
   vmp_mid_walk(pool->mid, see_free, out);
 }
 
+uint64_t vmp_oom_largest(vmp_pool *pool, uint64_t device_free_bytes) {
+  room r;
+  measure(pool, device_free_bytes, &r);
+  return r.largest_bytes;
+}
+
 // status_of: which kind of shortage it is. What the last attempt said may be about a detour of its own.
 static vmp_status status_of(const room *r, vmp_status status) {
   if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE || status == VMP_ERROR_FRAGMENTED) return status;

@@ -41,6 +41,7 @@
 #include "pool/slab.h"
 #include "pool/span_map.h"
 #include "pool/tag.h"
+#include "pool/tally.h"
 #include "pool/vmpool.h"
 #include "vmm/align.h"
 #include "vmm/backing.h"
@@ -130,6 +131,7 @@ struct vmp_pool {
   uint64_t steps;                                           // marked by vmp_pool_step
   uint64_t step_live_bytes;                                 // most live bytes since the last of them
   uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
+  vmp_tally tally;                                          // allocations and frees by layer and by stream
   vmp_histogram histogram;                                  // of the sizes asked for
   uint64_t histogram_seen;                                  // its total, when classes were looked for last
   uint64_t adopted_bytes[VMP_MAX_CLASSES];                  // classes taken over from it, or the user's
@@ -220,6 +222,8 @@ void vmp_caches_learn_classes(vmp_pool *pool);
 void vmp_pool_bypass_caches(vmp_pool *pool, int change);
 // vmp_caches_bytes: what is cached; the caches are stopped. vmp_caches_bound: what may be, all in all.
 uint64_t vmp_caches_bytes(const vmp_pool *pool);
+// vmp_caches_by_stream adds what is cached for each stream.
+void vmp_caches_by_stream(vmp_pool *pool, uint64_t out_bytes[VMP_TALLY_STREAMS]);
 uint64_t vmp_caches_bound(const vmp_pool *pool);
 uint64_t vmp_caches_metadata(const vmp_pool *pool);
 // vmp_caches_check: the caches are stopped.
@@ -330,6 +334,9 @@ vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_place
 // vmp_oom_fail reports why a request can't be had now. `status` is what the last attempt returned; `waited`: work was
 // waited for and had not finished. Lets go of the lock to ask the device.
 vmp_status vmp_oom_fail(vmp_pool *pool, const vmp_plan *plan, vmp_status status, bool waited);
+// vmp_oom_largest: the largest block that can be had now, waits of the stream included; at most a little too low. The
+// lock is held.
+uint64_t vmp_oom_largest(vmp_pool *pool, uint64_t device_free_bytes);
 // vmp_oom_refuse reports a request that is larger than all memory there can ever be; no driver call. VMP_OK: it isn't.
 vmp_status vmp_oom_refuse(vmp_pool *pool, const vmp_plan *plan);
 
@@ -340,11 +347,15 @@ void vmp_limits_shrink(vmp_pool *pool);
 uint64_t vmp_limits_held(const vmp_pool *pool);
 
 // ---- stats.c ----
-// vmp_stats_fill fills in what out->struct_size has room for, except device_free. The lock is held.
+// vmp_stats_fill fills in what out->struct_size has room for, except device_free and pending. The lock is held.
 void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out);
 // vmp_stats_device_free asks the device, without the lock; the last known value where it can't tell.
 uint64_t vmp_stats_device_free(vmp_pool *pool);
 uint64_t vmp_stats_metadata(vmp_pool *pool);
+// vmp_stats_largest_place: the largest free place of addresses in the layers that serve large blocks, mapped or not.
+uint64_t vmp_stats_largest_place(vmp_pool *pool);
+// vmp_stats_pending walks parked memory that unfinished work may touch, in pieces. Without the lock.
+uint64_t vmp_stats_pending(vmp_pool *pool);
 // vmp_stats_largest_free_mapped: the largest block to be had without a driver call.
 uint64_t vmp_stats_largest_free_mapped(vmp_pool *pool);
 

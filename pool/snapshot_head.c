@@ -81,6 +81,7 @@ static void write_stats(snapshot *s) {
   vmp_pool_stats_data stats = VMP_POOL_STATS_INIT;
   vmp_json *json = &s->json;
   stats.device_free = s->device_free_bytes;
+  stats.pending = vmp_backing_pending_bytes(s->pool->backing);
   vmp_stats_fill(s->pool, &stats);
   vmp_json_open(json, "stats", '{');
 #define SIZE(field) vmp_json_uint(json, #field, stats.field);

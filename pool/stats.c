@@ -1,4 +1,4 @@
-// stats.c: the pool's statistics. See vmpool.h and pool.h.
+// stats.c: the pool's statistics. See vmpool.h and pool.h; by layer and by stream: memory_stats.c.
 #include <string.h>
 
 #include "pool/log.h"
@@ -54,6 +54,17 @@ uint64_t vmp_stats_largest_free_mapped(vmp_pool *pool) {
   return search.largest_bytes;
 }
 
+uint64_t vmp_stats_largest_place(vmp_pool *pool) {
+  vmp_mid_stats mid;
+  vmp_buddy_stats buddy;
+  vmp_mid_get_stats(pool->mid, &mid);
+  if (pool->config.buddy_from > 0) return mid.largest_extent_bytes;
+  vmp_buddy_get_stats(pool->buddy, &buddy);
+  unsigned order = VMP_BUDDY_ORDERS;
+  while (order > 0 && buddy.free_by_order[order - 1] == 0) order--;
+  return order == 0 ? 0 : pool->device.granule_bytes << (order - 1);
+}
+
 uint64_t vmp_stats_metadata(vmp_pool *pool) {
   vmp_backing_stats backing;
   vmp_mid_stats mid;
@@ -88,7 +99,6 @@ static void fill_backing(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->peak_mapped = backing.peak_mapped_bytes;
   out->parked = backing.parked_bytes;
   out->spare = backing.spare_bytes;
-  if (WANTED(out, pending)) out->pending = vmp_backing_pending_bytes(pool->backing);
   out->retiring = backing.retiring_bytes;
   out->broken = backing.broken_bytes;
   out->hard_limit = backing.hard_limit_bytes;
@@ -150,6 +160,7 @@ vmp_status vmp_pool_stats(vmp_pool *pool, vmp_pool_stats_data *out_stats) {
   size_t size = out_stats->struct_size;
   vmp_pool_stats_data stats = {.struct_size = size};
   if (WANTED(&stats, device_free)) stats.device_free = vmp_stats_device_free(pool);
+  if (WANTED(&stats, pending)) stats.pending = vmp_stats_pending(pool);
   vmp_guard_lock(&pool->guard);
   vmp_stats_fill(pool, &stats);
   vmp_guard_unlock(&pool->guard);
@@ -164,6 +175,9 @@ vmp_status vmp_pool_reset_peaks(vmp_pool *pool) {
   vmp_caches_fold(pool);
   pool->peak_live_bytes = vmp_pool_live_bytes(pool);
   pool->peak_requested_bytes = vmp_pool_requested_bytes(pool);
+  for (unsigned layer = 0; layer < VMP_TALLY_LAYERS; layer++) {
+    pool->tally.peak_bytes[layer] = vmp_not_negative(pool->live_bytes[layer]);
+  }
   vmp_backing_reset_peak(pool->backing);
   vmp_guard_unlock(&pool->guard);
   return VMP_OK;

@@ -94,6 +94,8 @@ static void fold(vmp_pool *pool, vmp_cache *cache) {
     uint64_t most = vmp_pool_requested_bytes(pool) + (uint64_t)cache->max_requested_bytes;
     if (most > pool->peak_requested_bytes) pool->peak_requested_bytes = most;
   }
+  uint64_t most = cache->max_live_bytes > 0 ? (uint64_t)cache->max_live_bytes : 0;
+  vmp_tally_fold(&pool->tally, cache->lane, cache->allocs, cache->frees, vmp_pool_slab_live_bytes(pool) + most);
   pool->live_bytes[VMP_LAYER_SLAB] += (uint64_t)cache->live_bytes;  // wraps back where it is negative
   pool->requested_bytes += (uint64_t)cache->requested_bytes;
   pool->allocs += cache->allocs;
@@ -124,6 +126,17 @@ uint64_t vmp_caches_bytes(const vmp_pool *pool) {
     }
   }
   return bytes;
+}
+
+void vmp_caches_by_stream(vmp_pool *pool, uint64_t out_bytes[VMP_TALLY_STREAMS]) {
+  if (pool->caches == NULL) return;
+  vmp_caches_stop(pool);
+  for (const vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
+    for (uint32_t i = 0; i < cache->num_magazines; i++) {
+      out_bytes[cache->lane] += vmp_magazine_count(&cache->magazines[i]) * cache->magazines[i].bytes;
+    }
+  }
+  vmp_caches_go(pool);
 }
 
 static uint64_t cache_size(uint32_t num_magazines) {

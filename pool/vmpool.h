@@ -382,12 +382,13 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 }
 #endif
 
-#include "pool/vmpool_capture.h"
 #include "pool/vmpool_adapt.h"  // IWYU pragma: export
-#include "pool/vmpool_log.h"    // IWYU pragma: export
+#include "pool/vmpool_capture.h"
+#include "pool/vmpool_log.h"  // IWYU pragma: export
 #include "pool/vmpool_pin.h"
 #include "pool/vmpool_predict.h"
 #include "pool/vmpool_region.h"
+#include "pool/vmpool_stats.h"
 #include "pool/vmpool_tag.h"
 
 #endif  // VMPOOL_POOL_VMPOOL_H_

@@ -293,6 +293,23 @@ uint64_t vmp_backing_pending_bytes(const vmp_backing *b) {
   return bytes;
 }
 
+uint32_t vmp_backing_walk_idle(const vmp_backing *b, uint32_t next, uint32_t most, uint64_t by_stream[64],
+                               uint64_t *pending, uint64_t *complete) {
+  for (; next <= b->chunks.records.touched && most > 0; next++, most--) {
+    const chunk *c = backing_chunk(b, next);
+    if (c->used == 0 || (c->state != CHUNK_PARKED && c->state != CHUNK_SPARE)) continue;
+    vmp_fence users = c->state == CHUNK_PARKED ? chunk_users(c) : VMP_FENCE_NONE;
+    uint64_t bytes = chunk_bytes(&b->chunks, c);
+    if (vmp_fence_is_none(users) || vmp_clock_known_complete(b->options.clock, users)) {
+      *complete += bytes;
+      continue;
+    }
+    *pending += bytes;
+    for (uint64_t rest = users.streams; rest != 0; rest &= rest - 1) by_stream[vmp_lowest_bit(rest)] += bytes;
+  }
+  return next <= b->chunks.records.touched ? next : 0;
+}
+
 void vmp_backing_reset_peak(vmp_backing *b) { b->chunks.peak_mapped_bytes = b->chunks.mapped_bytes; }
 
 void vmp_backing_get_stats(const vmp_backing *b, vmp_backing_stats *out) {
@@ -308,6 +325,7 @@ void vmp_backing_get_stats(const vmp_backing *b, vmp_backing_stats *out) {
   out->pinned_bytes = b->chunks.pinned_bytes;
   out->chunks = b->chunks.count;
   out->chunks_created = b->chunks.created;
+  out->created_bytes = b->chunks.created_bytes;
   out->chunks_released = b->chunks.released;
   out->takes = b->takes;
   out->takes_resized = b->takes_resized;

@@ -221,6 +221,7 @@ typedef struct vmp_backing_stats {
   uint64_t shares;        // how often a chunk was mapped at one more address, to be live at both
   uint64_t shared_bytes;  // chunks that are mapped at several addresses, each once
   uint64_t largest_parked_bytes;
+  uint64_t created_bytes;  // physical memory made so far
   uint64_t ahead_bytes,
       ahead_unused_bytes;  // made by vmp_backing_predict; of that, what exists and nobody has used yet
   uint64_t hard_limit_bytes, soft_limit_bytes;
@@ -230,6 +231,11 @@ typedef struct vmp_backing_stats {
 void vmp_backing_get_stats(const vmp_backing *backing, vmp_backing_stats *out);
 // vmp_backing_pending_bytes: parked memory whose work is not known complete. O(parked chunks).
 uint64_t vmp_backing_pending_bytes(const vmp_backing *backing);
+// vmp_backing_walk_idle looks at chunks from number `next` (1: the first) on, at most `most` of them, and adds parked
+// memory whose work is not known complete to *pending and to by_stream[index] of each stream of it, other parked and
+// spare memory to *complete. Returns where to go on, 0 at the end. A walk in pieces sees each chunk once.
+uint32_t vmp_backing_walk_idle(const vmp_backing *backing, uint32_t next, uint32_t most, uint64_t by_stream[64],
+                               uint64_t *pending, uint64_t *complete);
 // vmp_backing_reset_peak sets peak_mapped_bytes to mapped_bytes.
 void vmp_backing_reset_peak(vmp_backing *backing);
 

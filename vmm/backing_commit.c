@@ -126,7 +126,7 @@ static void settle_broken(vmp_backing *b, piece *at) {
     backing_set_words(b, at->slot, slots, WORD_HOME | at->chunk);
     chunk_mapped(&b->chunks, at->chunk, at->slot);
     backing_chunk(b, at->chunk)->generation = 0;
-    if (at->source == PIECE_CREATE) b->chunks.created++;
+    if (at->source == PIECE_CREATE) chunk_count_created(&b->chunks, at->chunk);
     chunk_to_broken(&b->chunks, at->chunk);
     vmp_backing_change mapped = {.created = at->source == PIECE_CREATE};
     backing_tell(b, VMP_BACKING_MAPPED, at->chunk, at->slot, slots, &mapped);
@@ -142,7 +142,7 @@ static void roll_back(vmp_backing *b, plan *p) {
     } else if (at->made) {  // could not be released: ours, mapped nowhere
       backing_set_words(b, at->slot, UINT64_C(1) << at->order, 0);
       vmp_node_give(&b->places, at->place);
-      b->chunks.created++;
+      chunk_count_created(&b->chunks, at->chunk);
       chunk_to_spare(&b->chunks, at->chunk);
     } else {
       p->pieces[kept++] = *at;
@@ -192,7 +192,7 @@ static void commit(vmp_backing *b, plan *p) {
       vmp_node_give(&b->places, at->place);
       c->fence = VMP_FENCE_NONE;
       chunk_set_moved(&b->chunks, c, VMP_FENCE_NONE);
-      if (at->source == PIECE_CREATE) b->chunks.created++;
+      if (at->source == PIECE_CREATE) chunk_count_created(&b->chunks, at->chunk);
       vmp_backing_change mapped = {.created = at->source == PIECE_CREATE};
       backing_tell(b, VMP_BACKING_MAPPED, at->chunk, at->slot, slots, &mapped);
     }

@@ -85,6 +85,11 @@ static void leave_parked(chunk_store *store, uint32_t id) {
   store->parked_bytes -= chunk_bytes(store, c);
 }
 
+void chunk_count_created(chunk_store *store, uint32_t id) {
+  store->created++;
+  store->created_bytes += chunk_bytes(store, chunk_at(store, id));
+}
+
 void chunk_note_ahead(chunk_store *store, uint32_t id) {
   chunk *c = chunk_at(store, id);
   c->ahead = 1;

@@ -69,7 +69,7 @@ typedef struct chunk_store {
   uint64_t held_bytes, parked_bytes, spare_bytes, mapped_bytes, peak_mapped_bytes, broken_bytes;
   uint64_t pinned_bytes;  // of chunks with pins
   uint64_t ahead_bytes, ahead_unused_bytes;  // made ahead so far; of that, what nobody has used and still exists
-  uint64_t count, created, released;
+  uint64_t count, created, released, created_bytes;
 } chunk_store;
 
 static inline chunk *chunk_at(const chunk_store *store, uint32_t id) {
@@ -110,6 +110,8 @@ void chunk_to_transit(chunk_store *store, uint32_t id);      // from PARKED or S
 void chunk_to_spare(chunk_store *store, uint32_t id);        // from TRANSIT, mapped nowhere
 void chunk_to_broken(chunk_store *store, uint32_t id);       // from TRANSIT, mapped at home
 
+// chunk_count_created counts a chunk whose handle was made.
+void chunk_count_created(chunk_store *store, uint32_t id);
 // chunk_note_ahead marks a chunk that was just made as made ahead of need.
 void chunk_note_ahead(chunk_store *store, uint32_t id);
 

@@ -5,6 +5,7 @@
 #include "pool/vmpool_host.h"
 #include "pool/vmpool_pin.h"
 #include "pool/vmpool_predict.h"
+#include "pool/vmpool_stats.h"
 #include "pool/vmpool_tag.h"
 
 namespace {
@@ -25,6 +26,8 @@ TEST(PublicHeaders, InitialisersSetTheSizeAndNothingElse) {
   vmp_class_proposal proposal = VMP_CLASS_PROPOSAL_INIT;
   EXPECT_EQ(proposal.struct_size, sizeof(proposal));
   EXPECT_EQ(proposal.num_classes, 0u);
+  vmp_memory_stats memory = VMP_MEMORY_STATS_INIT;
+  EXPECT_EQ(memory.struct_size, sizeof(memory));
   vmp_tag_info tag = VMP_TAG_INFO_INIT;
   EXPECT_EQ(tag.struct_size, sizeof(tag));
 }

@@ -221,6 +221,43 @@ AT(vmp_region_info, committed_bytes, 48);
 AT(vmp_region_info, parked_bytes, 56);
 AT(vmp_region_info, retiring_bytes, 64);
 
+SIZE(vmp_layer_stats, 40);
+AT(vmp_layer_stats, live, 0);
+AT(vmp_layer_stats, peak_live, 8);
+AT(vmp_layer_stats, blocks, 16);
+AT(vmp_layer_stats, allocs, 24);
+AT(vmp_layer_stats, frees, 32);
+
+SIZE(vmp_memory_stats, 256);
+AT(vmp_memory_stats, struct_size, 0);
+AT(vmp_memory_stats, mapped, 8);
+AT(vmp_memory_stats, peak_mapped, 16);
+AT(vmp_memory_stats, total_mapped, 24);
+AT(vmp_memory_stats, live, 32);
+AT(vmp_memory_stats, peak_live, 40);
+AT(vmp_memory_stats, requested, 48);
+AT(vmp_memory_stats, peak_requested, 56);
+AT(vmp_memory_stats, blocks, 64);
+AT(vmp_memory_stats, allocs, 72);
+AT(vmp_memory_stats, frees, 80);
+AT(vmp_memory_stats, failed_allocs, 88);
+AT(vmp_memory_stats, utilisation, 96);
+AT(vmp_memory_stats, fragmentation, 104);
+AT(vmp_memory_stats, largest_mapped, 112);
+AT(vmp_memory_stats, largest_gathered, 120);
+AT(vmp_memory_stats, largest_growing, 128);
+AT(vmp_memory_stats, slab, 136);
+AT(vmp_memory_stats, mid, 176);
+AT(vmp_memory_stats, buddy, 216);
+
+SIZE(vmp_stream_stats, 48);
+AT(vmp_stream_stats, stream, 0);
+AT(vmp_stream_stats, thread, 8);
+AT(vmp_stream_stats, allocs, 16);
+AT(vmp_stream_stats, frees, 24);
+AT(vmp_stream_stats, pending, 32);
+AT(vmp_stream_stats, cached, 40);
+
 SIZE(vmp_host_work_counts_data, 80);
 AT(vmp_host_work_counts_data, struct_size, 0);
 AT(vmp_host_work_counts_data, queued, 8);
