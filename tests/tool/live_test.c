@@ -1,6 +1,7 @@
 // Pools of running processes: ps, map and stats of a live pool, and top on a pseudo-terminal.
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,48 @@ VTEST_F(Live, WhatReadsASnapshotAsksALivePoolForOne, rig) {
   VEXPECT_INT_EQ(p.status, 2);
   VEXPECT_STR_CONTAINS(p.err, "999999999 is no file, and no live pool");
   vtest_process_free(&p);
+}
+
+// A process that is stopped answers nothing, and can be looked at all the same. So can a pool without a socket.
+VTEST_F(Live, APoolThatDoesNotAnswer, rig) {
+  int status;
+  const pid_t child = fork();
+  VASSERT_INT_GE(child, 0);
+  if (child == 0) {
+    vmp_pool_options options = VMP_POOL_OPTIONS_INIT;
+    vmp_pool *pool;
+    void *block;
+    options.conf = "driver:host,host_device:1GiB,name:stopped,live:1,chunk_max:1granule,no_map_ahead:1";
+    if (vmp_pool_create(&pool, &options) != VMP_OK || vmp_alloc(pool, &block, 30 << 20, NULL) != VMP_OK) _exit(9);
+    for (;;) (void)pause();
+  }
+  char process[32];
+  snprintf(process, sizeof(process), "%ld", (long)child);
+  const char *const map[] = {TOOL, "map", process, NULL};
+  bool shown = false;
+  for (int tries = 0; tries < 1000 && !shown; tries++) {
+    vtest_process p = run(map);
+    shown = p.status == 0 && strstr(p.out, "live         30 MiB") != NULL;
+    vtest_process_free(&p);
+  }
+  VEXPECT_TRUE(shown);
+  VASSERT_INT_EQ(kill(child, SIGSTOP), 0);
+  VASSERT_INT_EQ(waitpid(child, &status, WUNTRACED), child);
+  vtest_process p = run(map);
+  VEXPECT_INT_EQ(p.status, 0);
+  VEXPECT_STR_CONTAINS(p.out, "pool \"stopped\" on host device 0");
+  VEXPECT_STR_CONTAINS(p.out, "written on shared memory");
+  VEXPECT_STR_CONTAINS(p.out, "16 GiB reserved, 30 MiB backed");
+  vtest_process_free(&p);
+  VASSERT_INT_EQ(kill(child, SIGKILL), 0);
+  VASSERT_INT_EQ(waitpid(child, &status, 0), child);
+  const char *const clean[] = {TOOL, "ps", "--clean", NULL};
+  p = run(clean);
+  VEXPECT_INT_EQ(p.status, 0);
+  vtest_process_free(&p);
+  char name[100];
+  snprintf(name, sizeof(name), "/dev/shm/vmpool-%ld-stopped", (long)child);
+  VEXPECT_INT_NE(access(name, F_OK), 0);
 }
 
 // ---- top ----

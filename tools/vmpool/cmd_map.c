@@ -36,7 +36,8 @@ static const char doc[] =
     "  vmpool map 12345\n"
     "\n"
     "SNAPSHOT is a file that vmp_pool_snapshot wrote, - for standard input, or a live pool by its process or name "
-    "(vmpool ps), which needs VMP_CONF=control:1. The upper lane shows what backs the addresses of each cell, the "
+    "(vmpool ps): the whole of it with VMP_CONF=control:1, without blocks with live:1. The upper lane shows what backs "
+    "the addresses of each cell, the "
     "lower "
     "one how much of the cell is live. Gaps without memory are collapsed, with their length.";
 

@@ -18,6 +18,7 @@
 
 #define MAX_ANSWER_BYTES (UINT64_C(1) << 32)
 #define COPY_TRIES 1000
+#define ANSWER_S 10  // a pool that doesn't answer so long hangs
 
 // ---- objects ----
 
@@ -140,7 +141,7 @@ static int connect_to(const char *name) {
   const size_t length = strnlen(name, sizeof(address.sun_path) - 1);
   struct ucred who;
   socklen_t who_bytes = sizeof(who);
-  struct timeval patience = {.tv_sec = 30};
+  struct timeval patience = {.tv_sec = ANSWER_S};
   memcpy(address.sun_path + 1, name, length);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);

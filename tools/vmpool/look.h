@@ -4,6 +4,7 @@
 
 #include <argp.h>
 
+#include "tools/vmpool/live_pools.h"
 #include "tools/vmpool/snapshot.h"
 #include "tools/vmpool/style.h"
 
@@ -27,9 +28,12 @@ error_t look_parse(int key, const char *text, look *out, tool_error *error);
 // look_style decides how standard output is drawn on.
 map_style look_style(const look *l);
 
-// look_open reads a snapshot: of a file, of standard input ("-"), or of a live pool, by process or name, which is asked
-// for one. look_text says for --help what a SNAPSHOT may be.
+// look_open reads a snapshot: of a file, of standard input ("-"), or of a live pool, by process or name: it is asked
+// for one, or else what it shows in shared memory is taken. look_text says for --help what a SNAPSHOT may be.
 bool look_open(snapshot *out, const char *source, tool_error *error);
 extern const char look_text[];
+
+// look_live makes a snapshot of what a pool shows in shared memory: sizes and mapped addresses, no blocks.
+bool look_live(snapshot *out, const char *folder, const live_pool *pool, tool_error *error);
 
 #endif  // VMPOOL_TOOLS_VMPOOL_LOOK_H_
