@@ -49,7 +49,7 @@ typedef struct named {
   const char *name;
 } named;
 static const char *named_name(const named *n) { return n->name; }
-static const named all[] = {{"pair"}, {"batch"}, {"churn"}, {"threads"}, {"scale"}, {"fill"}, {"step"}};
+static const named all[] = {{"pair"}, {"batch"}, {"churn"}, {"threads"}, {"scale"}, {"fill"}, {"step"}, {"log"}};
 static const named counted[] = {{"pair"}, {"batch"}, {"churn"}, {"threads"}, {"scale"}, {"step"}};
 static const named timed[] = {{"pair"}, {"batch"}, {"churn"}};
 
@@ -294,6 +294,7 @@ static const keys documents[] = {
     {"scale", false, {"ratio", "metadata_bytes_per_block"}},
     {"fill", false, {"share_at_first_failure", "median", "worst"}},
     {"step", false, {"driver_calls_per_step"}},
+    {"log", false, {"ns_per_event", "ns_median_without_log"}},
 };
 
 VTEST_P(Bench, DocumentsHaveTheirKeys, keys, documents, keys_name) {
@@ -306,11 +307,12 @@ VTEST_P(Bench, DocumentsHaveTheirKeys, keys, documents, keys_name) {
                                        "peak_live_bytes",
                                        "peak_mapped_bytes",
                                        "metadata_bytes"};
-  static const char *const own[] = {"ns_p50",  "ns_p99",
-                                    "ns_p999", "scaling",
-                                    "ratio",   "median",
-                                    "worst",   "share_at_first_failure",
-                                    "peers",   "driver_calls_per_step"};
+  static const char *const own[] = {"ns_p50",      "ns_p99",
+                                    "ns_p999",     "scaling",
+                                    "ratio",       "median",
+                                    "worst",       "share_at_first_failure",
+                                    "peers",       "driver_calls_per_step",
+                                    "ns_per_event"};
   bench_options o = small(p->name);
   o.latency = p->latency;
   const bench_result filled = {.name = "fill", .has_share = true, .share_at_first_failure = 0.9, .num_seeds = 2};

@@ -20,6 +20,8 @@ const benchmark benchmarks[] = {
      bench_fill},
     {"step", "a training step of GPT-2 XL on a device of 1.02 times its peak, again and again", 0, 50000, 0, 0,
      bench_step},
+    {"log", "the pair on a pool that writes an event log, against one that doesn't", 0, 5000000, 0, 256 * GIB,
+     bench_log},
 };
 const size_t num_benchmarks = sizeof(benchmarks) / sizeof(benchmarks[0]);
 

@@ -3,7 +3,7 @@
 // Owns: the list of benchmarks, their options, their figures. Does not own: how figures are shown (report.h), the
 // command line (tools/vmpool/cmd_bench.c). Uses the public headers only.
 //
-//     bench.c ─── pair, batch, churn, threads, scale, fill, step    one file each: the set-up and the loop
+//     bench.c ─── pair, batch, churn, threads, scale, fill, step, log    one file each: the set-up and the loop
 //                    │
 //                 rounds.c (which subject runs when)   rig.c (driver and pool)   latency.c   peers.c   timing.c
 //
@@ -92,6 +92,9 @@ typedef struct bench_result {
   bool has_steps;
   double steps, driver_calls_per_step;
 
+  bool has_log;  // log: time of a pair without it, and what an event of it costs
+  double ns_median_without_log, ns_per_event;
+
   bool has_peers;
   bench_peer_result peers[BENCH_MAX_PEERS];
   uint64_t num_peers;
@@ -136,6 +139,7 @@ bool bench_run(const benchmark *b, const bench_options *options, bench_result *o
 bool bench_pair(const bench_options *options, bench_result *result, tool_error *error);
 bool bench_batch(const bench_options *options, bench_result *result, tool_error *error);
 bool bench_churn(const bench_options *options, bench_result *result, tool_error *error);
+bool bench_log(const bench_options *options, bench_result *result, tool_error *error);
 bool bench_threads(const bench_options *options, bench_result *result, tool_error *error);
 bool bench_scale(const bench_options *options, bench_result *result, tool_error *error);
 bool bench_fill(const bench_options *options, bench_result *result, tool_error *error);

@@ -47,6 +47,10 @@ static void put_own(json_t *o, const bench_result *r) {
     json_put_count(o, "live_many", r->live_many);
     json_put_real(o, "metadata_bytes_per_block", r->metadata_bytes_per_block, 100);
   }
+  if (r->has_log) {
+    json_put_real(o, "ns_median_without_log", r->ns_median_without_log, 100);
+    json_put_real(o, "ns_per_event", r->ns_per_event, 100);
+  }
   if (r->has_steps) {
     json_put_real(o, "steps", r->steps, 1000);
     json_put_real(o, "driver_calls_per_step", r->driver_calls_per_step, 1000);
@@ -128,6 +132,9 @@ static void text_own(FILE *out, const bench_result *r) {
     fprintf(out, "  %-20s %.1f bytes from %" PRIu64 " to %" PRIu64 " blocks\n", "metadata per block",
             r->metadata_bytes_per_block, r->live_many / 10, r->live_many);
   }
+  if (r->has_log)
+    fprintf(out, "  %-20s %.1f ns an event; a pair without the log takes %.1f ns\n", "log", r->ns_per_event,
+            r->ns_median_without_log);
   if (r->has_steps)
     fprintf(out, "  %-20s %.3f a step, over %.1f steps from the fourth on\n", "driver calls", r->driver_calls_per_step,
             r->steps);

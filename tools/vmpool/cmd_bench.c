@@ -68,6 +68,7 @@ static const char doc[] =
     "  scale     blocks from 512 B to 64 KiB: a million live ones against a thousand\n"
     "  fill      how much of a device is in use when the first allocation fails\n"
     "  step      a training step of GPT-2 XL on a device of 1.02 times its peak\n"
+    "  log       the pair with an event log, against one without; what an event costs\n"
     "\n"
     "Times are of this machine, and compare within one run only: all that is compared alternates in 25 rounds. Memory "
     "and driver calls are the same on every machine. Instructions per pair: tools/bench/instructions.sh in the "
