@@ -75,12 +75,19 @@ void vmp_log_write_alloc(vmp_pool *pool, const vmp_plan *plan, const vmp_placed 
 void vmp_log_write_free(vmp_pool *pool, uint64_t offset, uint64_t bytes, uint64_t word, vmp_stream_index stream,
                         vmp_fence fence);
 void vmp_log_write_failed(vmp_pool *pool, const vmp_plan *plan, vmp_status status, vmp_stream stream);
+// vmp_log_write_page writes that a page of a region was committed (VMP_LOG_ALLOC, on `stream`) or decommitted
+// (VMP_LOG_FREE, `streams` may still touch it). vmp_log_write_due, once the region is left, writes what is due.
+void vmp_log_write_page(vmp_pool *pool, vmp_log_kind kind, const vmp_region *region, uint64_t offset,
+                        vmp_stream_index stream, uint64_t streams);
+void vmp_log_write_due(vmp_pool *pool);
 void vmp_log_write_use(vmp_pool *pool, uint64_t offset, vmp_stream_index index, vmp_stream stream);
 void vmp_log_write_range(vmp_pool *pool, uint64_t offset, uint64_t bytes);
 // vmp_log_write_simple writes a record of the pool as a whole.
 void vmp_log_write_simple(vmp_pool *pool, vmp_log_kind kind, uint8_t flags, uint64_t bytes, uint64_t extra,
                           uint64_t value, const char *tag);
-// vmp_log_write_keyframe writes the whole state; false when a driver call is under way: try again later.
+// vmp_log_can_tell: no driver call is under way, nor an operation on a region.
+bool vmp_log_can_tell(const vmp_pool *pool);
+// vmp_log_write_keyframe writes the whole state; false when it can't be told: try again later.
 bool vmp_log_write_keyframe(vmp_pool *pool);
 // vmp_log_see_backing is backing's observer; `self` is the pool.
 void vmp_log_see_backing(void *self, const vmp_backing_change *change);
@@ -94,6 +101,13 @@ static inline void vmp_log_free(vmp_pool *pool, uint64_t offset, uint64_t bytes,
 }
 static inline void vmp_log_failed(vmp_pool *pool, const vmp_plan *plan, vmp_status status, vmp_stream stream) {
   if (vmp_log_on(pool)) vmp_log_write_failed(pool, plan, status, stream);
+}
+static inline void vmp_log_page(vmp_pool *pool, vmp_log_kind kind, const vmp_region *region, uint64_t offset,
+                                vmp_stream_index stream, uint64_t streams) {
+  if (vmp_log_on(pool)) vmp_log_write_page(pool, kind, region, offset, stream, streams);
+}
+static inline void vmp_log_due(vmp_pool *pool) {
+  if (vmp_log_on(pool)) vmp_log_write_due(pool);
 }
 static inline void vmp_log_use(vmp_pool *pool, uint64_t offset, vmp_stream_index index, vmp_stream stream) {
   if (vmp_log_on(pool)) vmp_log_write_use(pool, offset, index, stream);

@@ -11,13 +11,18 @@
 
 // ---- after an event ----
 
+// committed_live: live bytes, where a page of several regions counts for each of them, as their records do.
+static uint64_t committed_live(const vmp_pool *pool) {
+  return vmp_pool_live_bytes(pool) - pool->regions.live_bytes + pool->regions.committed_bytes;
+}
+
 static void write_sample(vmp_pool *pool) {
   vmp_backing_stats stats;
   vmp_backing_get_stats(pool->backing, &stats);
   uint64_t pending = vmp_backing_pending_bytes(pool->backing);
   vmp_log_record *record = vmp_log_next(pool->log, VMP_LOG_SAMPLE);
   if (record == NULL) return;
-  record->as.sample.live = vmp_pool_live_bytes(pool);
+  record->as.sample.live = committed_live(pool);
   record->as.sample.mapped = stats.mapped_bytes;
   record->as.sample.parked = stats.parked_bytes;
   record->as.sample.pending = pending;
@@ -26,12 +31,16 @@ static void write_sample(vmp_pool *pool) {
   vmp_log_publish(pool->log);
 }
 
-// finish_event publishes an event's record, and writes what is due.
-static void finish_event(vmp_pool *pool) {
+void vmp_log_write_due(vmp_pool *pool) {
   vmp_log *log = pool->log;
-  vmp_log_publish(log);
   if (__builtin_expect(log->sequence - log->sampled >= SAMPLE_EVERY, 0)) write_sample(pool);
   if (__builtin_expect(vmp_log_keyframe_due(log), 0)) (void)vmp_log_write_keyframe(pool);
+}
+
+// finish_event publishes an event's record, and writes what is due.
+static void finish_event(vmp_pool *pool) {
+  vmp_log_publish(pool->log);
+  vmp_log_write_due(pool);
 }
 
 // announce says which stream an index means, the first time it appears.
@@ -105,6 +114,23 @@ void vmp_log_write_use(vmp_pool *pool, uint64_t offset, vmp_stream_index index, 
   record->stream = (uint8_t)index;
   record->as.event.address = vmp_backing_address(pool->backing, offset);
   finish_event(pool);
+}
+
+// ---- pages of regions ----
+
+// Only written: a keyframe in the middle of a commit would tell of pages whose records are still to come.
+void vmp_log_write_page(vmp_pool *pool, vmp_log_kind kind, const vmp_region *region, uint64_t offset,
+                        vmp_stream_index stream, uint64_t streams) {
+  uint32_t tag = kind == VMP_LOG_ALLOC ? vmp_log_string(pool->log, region->name) : 0;
+  vmp_log_record *record = vmp_log_next(pool->log, kind);
+  if (record == NULL) return;
+  record->layer = VMP_LOG_REGION;
+  record->stream = kind == VMP_LOG_ALLOC ? (uint8_t)stream : VMP_LOG_NONE;
+  record->as.event.address = vmp_backing_address(pool->backing, offset);
+  record->as.event.bytes = record->as.event.extra = region->range->page_bytes;
+  record->as.event.value = streams;
+  record->as.event.tag = tag;
+  vmp_log_publish(pool->log);
 }
 
 // ---- memory ----
@@ -243,6 +269,33 @@ static void state_block(void *context, uint64_t offset, uint64_t word) {
   vmp_log_publish(pool->log);
 }
 
+// Committed pages of regions, one record each.
+static void count_pages(void *context, uint64_t offset, uint64_t bytes) {
+  block_count *count = context;
+  const vmp_region *region = vmp_regions_find(count->pool, offset);
+  if (region == NULL) return;
+  (void)vmp_log_string(count->pool->log, region->name);
+  count->blocks += bytes / region->range->page_bytes;
+}
+
+static void state_pages(void *context, uint64_t offset, uint64_t bytes) {
+  vmp_pool *pool = context;
+  const vmp_region *region = vmp_regions_find(pool, offset);
+  if (region == NULL) return;
+  for (uint64_t at = offset; at < offset + bytes; at += region->range->page_bytes) {
+    uint32_t tag = vmp_log_string(pool->log, region->name);
+    vmp_log_record *record = vmp_log_next(pool->log, VMP_LOG_ALLOC);
+    if (record == NULL) return;
+    record->flags = VMP_LOG_STATE;
+    record->layer = VMP_LOG_REGION;
+    record->stream = VMP_LOG_NONE;
+    record->as.event.address = vmp_backing_address(pool->backing, at);
+    record->as.event.bytes = record->as.event.extra = region->range->page_bytes;
+    record->as.event.tag = tag;
+    vmp_log_publish(pool->log);
+  }
+}
+
 static void state_streams(vmp_pool *pool) {
   for (uint64_t rest = pool->log->announced; rest != 0; rest &= rest - 1) {
     unsigned index = vmp_lowest_bit(rest);
@@ -264,17 +317,26 @@ static uint64_t count_state(const vmp_pool *pool) {
   return count;
 }
 
+// What is being mapped can't be told yet, nor the pages of a region that are being committed.
+bool vmp_log_can_tell(const vmp_pool *pool) {
+  for (const vmp_region *region = pool->regions.first; region != NULL; region = region->next) {
+    if (region->busy) return false;
+  }
+  return !vmp_backing_in_transit(pool->backing);
+}
+
 bool vmp_log_write_keyframe(vmp_pool *pool) {
   vmp_log *log = pool->log;
-  if (vmp_backing_in_transit(pool->backing)) return false;  // what is being mapped can't be told yet
+  if (!vmp_log_can_tell(pool)) return false;
   vmp_backing_stats stats;
   vmp_backing_get_stats(pool->backing, &stats);
   block_count blocks = {.pool = pool};
   vmp_books_walk(pool, see_block, &blocks);
+  vmp_regions_walk(pool, count_pages, &blocks);
   uint64_t sequence = vmp_log_written(log), count = count_state(pool) + blocks.blocks;
   vmp_log_record *record = vmp_log_next(log, VMP_LOG_KEYFRAME);
   if (record == NULL) return true;
-  record->as.event.address = vmp_pool_live_bytes(pool);
+  record->as.event.address = committed_live(pool);
   record->as.event.bytes = stats.mapped_bytes;
   record->as.event.extra = count;
   record->as.event.value = blocks.blocks;
@@ -285,6 +347,7 @@ bool vmp_log_write_keyframe(vmp_pool *pool) {
   vmp_backing_walk_mappings(pool->backing, state_mapping, pool);
   vmp_backing_walk_spares(pool->backing, state_spare, pool);
   vmp_books_walk(pool, state_block, pool);
+  vmp_regions_walk(pool, state_pages, pool);
   vmp_log_keyframe_done(log, sequence, count + 1);
   return true;
 }

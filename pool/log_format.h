@@ -58,7 +58,7 @@ typedef struct vmp_log_header {
 // vmp_log_record: one event. Fields that a kind doesn't name are 0.
 typedef struct vmp_log_record {
   uint8_t kind;     // vmp_log_kind
-  uint8_t layer;    // 0 slab, 1 mid, 2 buddy; VMP_LOG_NONE
+  uint8_t layer;    // 0 slab, 1 mid, 2 buddy; VMP_LOG_REGION: a page of a region; VMP_LOG_NONE
   uint8_t stream;   // index 0..63, see STREAM; VMP_LOG_NONE
   uint8_t flags;    // VMP_LOG_STATE and those that a kind names
   uint32_t thread;  // the kernel's number of the calling thread
@@ -89,6 +89,9 @@ typedef struct vmp_log_record {
 } vmp_log_record;
 
 #define VMP_LOG_NONE 255u
+#define VMP_LOG_REGION \
+  3u  // ALLOC and FREE: a page was committed or decommitted; tag: the region's name. A page that several
+      // regions share is committed in each, and counts as live in each (SAMPLE, KEYFRAME)
 
 // vmp_log_record.flags
 #define VMP_LOG_STATE 1u    // part of a keyframe

@@ -20,7 +20,9 @@ static void fill_facts(const vmp_pool *pool, vmp_log_header *out) {
 static vmp_status attach(vmp_pool *pool, vmp_log *log) {
   vmp_status status = VMP_OK;
   vmp_guard_lock(&pool->guard);
-  while (vmp_backing_in_transit(pool->backing)) (void)vmp_backing_wait_transit(pool->backing);
+  while (!vmp_log_can_tell(pool)) {
+    if (!vmp_backing_wait_transit(pool->backing)) vmp_guard_wait(&pool->guard);
+  }
   if (pool->log != NULL) {
     status = vmp_fail(VMP_ERROR_BUSY, "the pool \"%.64s\" writes the log \"%.200s\" already; end it first",
                       vmp_pool_name(pool), vmp_log_path(pool->log));

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "pool/log.h"
 #include "pool/pool.h"
 #include "vmm/memory.h"
 
@@ -237,6 +238,7 @@ static vmp_status commit_listed(vmp_region *region, const page_list *list, vmp_s
     for (size_t i = 0; i < list->count; i++) vmp_backing_release_page(pool->backing, list->offsets[i], VMP_FENCE_NONE);
     return status;
   }
+  for (size_t i = 0; i < list->count; i++) vmp_log_page(pool, VMP_LOG_ALLOC, region, list->offsets[i], index, 0);
   region->committed_bytes += bytes;
   pool->regions.committed_bytes += bytes;
   pool->regions.live_bytes += bytes;
@@ -271,6 +273,7 @@ static vmp_status commit(vmp_region *region, const wanted *w, vmp_stream stream)
     vmp_region_enter(region);
     status = commit_entered(region, w, stream, index);
     vmp_region_leave(region);
+    vmp_log_due(region->pool);
   }
   vmp_guard_unlock(guard);
   return status;
@@ -308,6 +311,7 @@ static void release_between(vmp_region *region, uint64_t offset, uint64_t end, v
       if (vmp_backing_release_page(pool->backing, offset, fence)) pool->regions.live_bytes -= page_bytes;
       region->committed_bytes -= page_bytes;
       pool->regions.committed_bytes -= page_bytes;
+      vmp_log_page(pool, VMP_LOG_FREE, region, offset, 0, fence.streams);
     }
     offset += page_bytes;
   }
@@ -336,6 +340,7 @@ static vmp_status decommit(vmp_region *region, const wanted *w, vmp_stream strea
       release_between(region, page_offset(region, run.first), page_offset(region, run.first + run.count), fence);
     }
     vmp_region_leave(region);
+    vmp_log_due(region->pool);
     shrink_if_over(region->pool);
   }
   vmp_guard_unlock(guard);
@@ -383,6 +388,7 @@ vmp_status vmp_region_resize(vmp_region *region, uint64_t bytes, vmp_stream stre
     vmp_region_enter(region);
     status = resize_entered(region, rounded, stream, index);
     vmp_region_leave(region);
+    vmp_log_due(region->pool);
     shrink_if_over(region->pool);
   }
   vmp_guard_unlock(guard);

@@ -7,6 +7,7 @@
 // they are being mapped.
 #include <inttypes.h>
 
+#include "pool/log.h"
 #include "pool/pool.h"
 #include "vmm/memory.h"
 
@@ -56,6 +57,7 @@ static vmp_status share_listed(vmp_region *to, const vmp_page_pair *pairs, uint6
     status = vmp_region_wait(to, pending, &deadline_us);
   }
   if (status != VMP_OK) return status;
+  for (uint64_t i = 0; i < count; i++) vmp_log_page(pool, VMP_LOG_ALLOC, to, pairs[i].to, stream, 0);
   to->committed_bytes += count * page_bytes;
   pool->regions.committed_bytes += count * page_bytes;
   return VMP_OK;
@@ -81,6 +83,7 @@ vmp_status vmp_region_share(vmp_region *from, uint64_t from_first, vmp_region *t
     pool->placing--;
   }
   vmp_region_leave_both(from, to);
+  vmp_log_due(pool);
   vmp_guard_unlock(&pool->guard);
   vmp_mem_free(pairs);
   return status;

@@ -140,6 +140,7 @@ def check_memory_viz(name, snapshot):
     assert sum(s["total_size"] for s in document["segments"]) == snapshot["stats"]["mapped"], "mapped"
     if not snapshot["regions"]:
         assert blocks == {address: row[1] for address, row in blocks_of(snapshot)}, "the blocks of the snapshot"
+    assert sum(blocks.values()) == snapshot["stats"]["live"], "live"
     times = [event["time_us"] for event in events]
     assert times == sorted(times)
     assert document["allocator_settings"]["preset"] == "mixed"
@@ -216,7 +217,7 @@ def check_perfetto(name, snapshot, log=True):
         else:
             assert event[9] == 3 and event[23]
     assert not any(depth.values()), "slices without an end"
-    if log and not snapshot["regions"]:
+    if log:
         assert counters["live"][-1] == snapshot["stats"]["live"], "live at the snapshot"
         assert max(counters["mapped"]) <= snapshot["stats"]["peak_mapped"]
     if log:

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/pool/pool_rig.h"
+#include "tests/pool/region_rig.h"
 #include "tests/support/vtest_rng.h"
 #include "tools/log/log_state.h"
 #include "vmm/memory.h"
@@ -235,6 +236,53 @@ VTEST_F(Log, ARingsTailCanBeRead, log_rig) {
   VEXPECT_UINT_EQ(f->log.end - f->log.first, 16384);
   VEXPECT_UINT_GE(count_of(&f->log, VMP_LOG_KEYFRAME, false), 2);
   VEXPECT_STR_EQ(log_string(&f->log, 1), "long ago");  // repeated by keyframes
+}
+
+// Pages of regions are blocks of the log, shared ones at each of their addresses; keyframes tell of them, too.
+VTEST_F(Log, PagesOfRegions, log_rig) {
+  enum { REGIONS = 6, PAGES = 24 };
+  vmp_log_start_options options = VMP_LOG_START_OPTIONS_INIT;
+  vmp_region *regions[REGIONS] = {NULL};
+  uint64_t seed = vtest_seed(1), committed = 0;
+  vtest_rng rng = vtest_rng_make(seed);
+  rig_open(&f->rig, 512 * MIB, "chunk_max:8MiB,wait:0us");
+  VASSERT_NO_FAILURE();
+  for (size_t i = 0; i < REGIONS; i++) regions[i] = region_make(&f->rig, PAGES * GRANULE, 0);
+  VASSERT_OK(region_commit(regions[0], 3, 4, f->rig.streams[0]));  // before the log begins
+  options.ring_bytes = MIB;
+  VASSERT_OK(vmp_pool_log_start(f->rig.pool, f->path, &options));
+  for (size_t i = 0; i < 40000; i++) {
+    vmp_region *region = regions[vtest_rng_below(&rng, REGIONS)], *other = regions[vtest_rng_below(&rng, REGIONS)];
+    uint64_t first = vtest_rng_below(&rng, PAGES), count = vtest_rng_below(&rng, PAGES - first) + 1;
+    vmp_stream stream = f->rig.streams[vtest_rng_below(&rng, RIG_STREAMS)];
+    uint64_t kind = vtest_rng_below(&rng, 8);
+    if (kind < 3) (void)region_commit(region, first, count, stream);
+    if (kind >= 3 && kind < 6) VASSERT_OK(region_decommit(region, first, count, stream));
+    if (kind == 6 && region != other) (void)vmp_region_share(region, first, other, first, 1, stream);
+    if (kind == 7) {
+      void *ptr = NULL;
+      if (vmp_alloc(f->rig.pool, &ptr, 3 * MIB, stream) == VMP_OK) rig_free(&f->rig, ptr, stream);
+    }
+    if (i % 50 == 0) rig_settle(&f->rig);
+  }
+  VASSERT_OK(region_decommit(regions[5], 0, PAGES, f->rig.streams[0]));
+  rig_settle(&f->rig);
+  VASSERT_OK(region_commit(regions[4], 0, 5, f->rig.streams[0]));
+  VASSERT_OK(vmp_region_share(regions[4], 0, regions[5], 0, 5, f->rig.streams[0]));
+  vmp_pool_stats_data stats = rig_stats(&f->rig);
+  committed = stats.region_committed;
+  VEXPECT_UINT_GT(committed, stats.region_live);  // some are shared
+  VASSERT_OK(vmp_pool_log_stop(f->rig.pool));
+  log_state end;
+  load_log(f);
+  VASSERT_NO_FAILURE();
+  expect_whole(&f->log, &end);
+  VEXPECT_UINT_EQ(end.live_bytes, committed);
+  VEXPECT_UINT_EQ(end.num_blocks, committed / GRANULE);
+  VEXPECT_UINT_EQ(end.mapped_bytes, stats.mapped);
+  log_state_destroy(&end);
+  VEXPECT_UINT_GE(count_of(&f->log, VMP_LOG_KEYFRAME, false), 2);
+  for (size_t i = 0; i < REGIONS; i++) VEXPECT_OK(vmp_region_destroy(regions[i], f->rig.streams[0]));
 }
 
 VTEST_F(Log, StacksBySampledBytes, log_rig) {

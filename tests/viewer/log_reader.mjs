@@ -17,7 +17,7 @@ export function readLog(path) {
   for (let s = 0; s < written && 4096 + 64 * (s + 1) <= file.length; s++) {
     const at = 4096 + 64 * s;
     const kind = file[at];
-    const record = {kind, sequence: s, state: (file[at + 3] & 1) !== 0, address: file.readBigUInt64LE(at + 24), bytes: Number(file.readBigUInt64LE(at + 32)),
+    const record = {kind, layer: file[at + 1], sequence: s, state: (file[at + 3] & 1) !== 0, address: file.readBigUInt64LE(at + 24), bytes: Number(file.readBigUInt64LE(at + 32)),
                     extra: Number(file.readBigUInt64LE(at + 40)), value: file.readBigUInt64LE(at + 48)};
     if (kind === KEYFRAME && !seen) {
       seen = true;
@@ -36,8 +36,11 @@ export function readLog(path) {
 export function sumsAfter(log, count) {
   const blocks = new Map();
   const mapped = new Map();
+  const pages = new Set();
   for (const one of [...log.initial, ...log.events.slice(0, count)]) {
     if (one.kind === 16) blocks.set(one.address, one.bytes);
+    if (one.kind === 16 && one.layer === 3) pages.add(one.address);
+    if (one.kind === 17) pages.delete(one.address);
     if (one.kind === 17) blocks.delete(one.address);
     if (one.kind === 32 || one.kind === 33 || one.kind === 38) mapped.set(one.address, one);
     if (one.kind === 33) mapped.delete(one.value);
@@ -45,5 +48,5 @@ export function sumsAfter(log, count) {
   }
   const sum = (map) => [...map.values()].reduce((total, bytes) => total + bytes, 0);
   const chunks = new Map([...mapped.values()].map((one) => [one.extra, one.bytes])); // the memory of a shared one counts once
-  return {live: sum(blocks), blocks: blocks.size, mapped: sum(chunks)};
+  return {live: sum(blocks), blocks: blocks.size, pages: pages.size, mapped: sum(chunks)};
 }

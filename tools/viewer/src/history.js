@@ -6,7 +6,7 @@
 // The state at event i: the objects (blocks, mappings) that were there at the keyframe before it, and the events since.
 // Keyframes are made here, every KEYFRAME_EVENTS events, as lists of object numbers.
 import {Space} from './space.js';
-import {State, STATE, blockColumns, mappingColumns, sorted} from './state.js';
+import {LAYERS, State, STATE, blockColumns, mappingColumns, sorted} from './state.js';
 
 export const KIND = {
   alloc: 16, free: 17, oom: 18, use: 19, moved: 20, map: 32, take: 33, retire: 34, unmap: 35, release: 36, spare: 37, share: 38,
@@ -15,6 +15,7 @@ export const KIND = {
 export const KIND_NAMES = Object.fromEntries(Object.entries(KIND).map(([name, number]) => [number, name]));
 const FLAG_BEGIN = 2;
 const KEYFRAME_EVENTS = 32768;
+const REGION = LAYERS.indexOf('region');
 
 // Varints, seven bits a byte, the lowest first; zigzag where a value may be negative. Values stay below 2^53.
 class Reader {
@@ -290,7 +291,7 @@ export class History {
       kind: 'event',
       event,
       label: `event ${event - this.initial + 1}`,
-      blocks: sorted(blocks),
+      blocks: joinPages(sorted(blocks)),
       mappings: sorted(mappings),
       strings: this.strings,
       totals: {},
@@ -385,6 +386,23 @@ export class History {
     const name = KIND_NAMES[this.kind[event]] ?? `kind ${this.kind[event]}`;
     return name === 'defragment' ? `defragment ${this.isBegin(event) ? 'begins' : 'ends'}` : name;
   }
+}
+
+// joinPages: committed pages of one region that lie behind one another are one block, as in a snapshot.
+function joinPages(rows) {
+  const isNext = (i, kept) => rows.layer[i] === REGION && rows.layer[kept] === REGION && rows.tag[i] === rows.tag[kept] && rows.off[i] === rows.off[kept] + rows.len[kept];
+  let n = 0;
+  for (let i = 0; i < rows.n; i++) {
+    if (n > 0 && isNext(i, n - 1)) {
+      rows.len[n - 1] += rows.len[i];
+      rows.req[n - 1] += rows.req[i];
+      continue;
+    }
+    if (n !== i) for (const [name, column] of Object.entries(rows)) if (name !== 'n') column[n] = column[i];
+    n++;
+  }
+  rows.n = n;
+  return rows;
 }
 
 function count(kinds, wanted) {
