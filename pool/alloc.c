@@ -208,7 +208,7 @@ static vmp_status not_live(const vmp_pool *pool, const void *ptr, bool in_pool, 
     return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p lies in the region \"%.64s\"; use vmp_region_decommit", ptr,
                     region->name);
   }
-  if (vmp_space_was_handed(pool, offset) && vmp_route_is_free_start(pool, offset)) {
+  if (vmp_debug_holds(pool, offset) || (vmp_space_was_handed(pool, offset) && vmp_route_is_free_start(pool, offset))) {
     return vmp_fail(VMP_ERROR_DOUBLE_FREE, "%p has been freed already", ptr);
   }
   return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p was never handed out by the pool \"%.64s\"", ptr, vmp_pool_name(pool));
@@ -229,7 +229,8 @@ static vmp_fence fence_of_free(vmp_pool *pool, uint64_t offset, uint64_t word, v
 // took_out: a block that is not live any more goes back to its layer.
 static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, vmp_stream_index index, vmp_fence fence) {
   vmp_layer layer = vmp_block_layer(word);
-  uint64_t bytes = vmp_route_release(pool, layer, offset, fence);
+  uint64_t bytes = pool->debug.ring == NULL ? vmp_route_release(pool, layer, offset, fence)
+                                            : vmp_debug_keep(pool, (int)layer, offset, fence);
   if (vmp_block_is_labelled(word)) vmp_label_remove(&pool->tags, offset, bytes, bytes - vmp_block_slack(word));
   pool->live_bytes[layer] -= bytes;
   vmp_tally_free(&pool->tally, layer, index);
@@ -246,6 +247,7 @@ static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index,
   if (in_pool && pool->captures.graphs != NULL && vmp_capture_free(pool, offset, stream, index, &kept)) return kept;
   uint64_t word = in_pool ? vmp_books_take(pool, offset) : 0;
   if (word == 0) return not_live(pool, ptr, in_pool, offset);
+  if (pool->config.poison != 0) vmp_debug_poison(pool, offset, stream);
   took_out(pool, offset, word, index, fence_of_free(pool, offset, word, index));
   return VMP_OK;
 }

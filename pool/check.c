@@ -89,7 +89,8 @@ static void check_layers(vmp_pool *pool, vmp_report *report) {
   used_sums used = {0, 0, 0};
   vmp_buddy_stats buddy;
   add_used(&used, pool->mid, pool->slab);
-  uint64_t piece_bytes = used.arena_bytes + pool->first_arena_bytes + pool->regions.piece_bytes;
+  uint64_t piece_bytes =
+      used.arena_bytes + pool->first_arena_bytes + pool->regions.piece_bytes + pool->debug.guarded_piece_bytes;
   for (vmp_domain *domain = pool->tags.domains; domain != NULL; domain = domain->next) {
     uint64_t own_bytes = used.arena_bytes;
     add_used(&used, domain->mid, domain->slab);
@@ -100,10 +101,14 @@ static void check_layers(vmp_pool *pool, vmp_report *report) {
   vmp_buddy_get_stats(pool->buddy, &buddy);
   if (pool->placing > 0) return;
   const uint64_t *live = pool->live_bytes, *unsettled = pool->unsettled_bytes, *kept = pool->captures.kept_bytes;
+  const uint64_t *quarantined = pool->debug.held_bytes;
   expect(report, "slab's used bytes", used.slab_bytes,
-         live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB] + kept[VMP_LAYER_SLAB] + vmp_caches_bytes(pool));
-  expect(report, "mid's used bytes without spans", used.mid_bytes, live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID] + kept[VMP_LAYER_MID]);
-  expect(report, "buddy's used bytes", buddy.block_bytes, live[VMP_LAYER_BUDDY] + unsettled[VMP_LAYER_BUDDY] + kept[VMP_LAYER_BUDDY]);
+         live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB] + kept[VMP_LAYER_SLAB] + quarantined[VMP_LAYER_SLAB] +
+             vmp_caches_bytes(pool));
+  expect(report, "mid's used bytes without spans", used.mid_bytes,
+         live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID] + kept[VMP_LAYER_MID] + quarantined[VMP_LAYER_MID]);
+  expect(report, "buddy's used bytes", buddy.block_bytes + pool->debug.guarded_bytes,
+         live[VMP_LAYER_BUDDY] + unsettled[VMP_LAYER_BUDDY] + kept[VMP_LAYER_BUDDY] + quarantined[VMP_LAYER_BUDDY]);
   expect(report, "buddy's bytes in pieces", buddy.piece_bytes, piece_bytes);
 }
 
@@ -151,6 +156,8 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   vmp_pins_check(pool, report);
   vmp_captures_check(pool, report);
   check_tally(pool, report);
+  vmp_debug_check(pool, report);
+  (void)vmp_offset_map_check(&pool->debug.guarded, "guarded", report);
   (void)vmp_histogram_check(&pool->histogram, report);
   check_books(pool, report);
   check_layers(pool, report);

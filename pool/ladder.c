@@ -139,6 +139,7 @@ static uint64_t broken_bytes(const vmp_pool *pool) {
 static vmp_status one_round(ladder *l, vmp_placed *out_placed) {
   vmp_pool *pool = l->pool;
   const vmp_request *request = &l->plan->request;
+  (void)vmp_debug_flush(pool);
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
   vmp_domains_trim(pool);
   (void)vmp_backing_poll(pool->backing);

@@ -13,6 +13,7 @@ uint64_t vmp_limits_held(const vmp_pool *pool) {
 // trim_locked gives back what can be given back. MAY UNLOCK.
 static vmp_status trim_locked(vmp_pool *pool, uint64_t keep_bytes, vmp_backing_trim_report *report) {
   vmp_caches_empty(pool);
+  (void)vmp_debug_flush(pool);
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
   vmp_domains_trim(pool);
   (void)vmp_backing_poll(pool->backing);

@@ -110,7 +110,10 @@ typedef vmp_sizes vmp_value_sizes;
   X(live, flag, ONLY, none, "0", NULL, ZERO, "figures in shared memory, for vmpool ps and top")                        \
   X(control, flag, ONLY, none, "0", NULL, ZERO, "a socket for snapshot, trim, defragment and limits")                          \
   X(adaptive, number, U64, adaptive_classes, "0", NULL, ZERO, "block sizes taken over from what was asked for")        \
-  X(adaptive_share, share, REAL, adaptive_share, "0.9", NULL, ZERO, "share of requests that they are for")
+  X(adaptive_share, share, REAL, adaptive_share, "0.9", NULL, ZERO, "share of requests that they are for")          \
+  X(poison, number, U64, poison_byte, "0", NULL, ZERO, "debug: freed blocks are filled with this byte; 0: not")        \
+  X(quarantine, bytes, U64, quarantine_bytes, "0", NULL, ZERO, "debug: freed memory that is not reused yet")           \
+  X(guard_slots, flag, INT, guard_slots, "0", NULL, ZERO, "debug: an unmapped slot behind each large block")
 
 typedef enum vmp_option {
 #define X(key, ...) VMP_OPTION_##key,

@@ -50,7 +50,8 @@ static vmp_status sizes_in_bytes(vmp_config *config, uint64_t granule_bytes) {
       {VMP_OPTION_hard_limit, &config->hard_limit}, {VMP_OPTION_soft_limit, &config->soft_limit},
       {VMP_OPTION_growth, &config->growth},         {VMP_OPTION_slab_max, &config->slab_max},
       {VMP_OPTION_buddy_from, &config->buddy_from}, {VMP_OPTION_arena, &config->arena},
-      {VMP_OPTION_log_ring, &config->log_ring},     {VMP_OPTION_log_stacks, &config->log_stacks},
+      {VMP_OPTION_quarantine, &config->quarantine}, {VMP_OPTION_log_ring, &config->log_ring},
+      {VMP_OPTION_log_stacks, &config->log_stacks},
   };
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     vmp_status status = in_bytes(sizes[i].option, granule_bytes, sizes[i].value);
@@ -102,6 +103,17 @@ static vmp_status resolve_edges(vmp_config *config, uint64_t granule) {
                     "edges share chunks of one granule, but chunk_max is larger; drop one of the two, or set "
                     "chunk_max:1granule");
   }
+  return VMP_OK;
+}
+
+// resolve_debug: guard slots need chunks that don't reach into them.
+static vmp_status resolve_debug(vmp_config *config, const device_facts *device) {
+  if (config->poison > UINT8_MAX) {
+    return vmp_fail(VMP_ERROR_CONFIG, "poison is %" PRIu64 "; give a byte: 1 to 255, or 0 for none", config->poison);
+  }
+  if (!config->guard_slots) return VMP_OK;
+  adjust(config, VMP_OPTION_chunk_max, &config->chunk_max, device->granule_bytes);
+  config->no_map_ahead = true;
   return VMP_OK;
 }
 
@@ -186,6 +198,7 @@ vmp_status vmp_config_resolve(vmp_config *config, uint64_t granule_bytes, uint64
   if (device.basis_bytes > VMP_MEMORY_BASIS) device.basis_bytes = VMP_MEMORY_BASIS;
   if (device.basis_bytes < granule_bytes) device.basis_bytes = granule_bytes;
   vmp_status status = sizes_in_bytes(config, granule_bytes);
+  if (status == VMP_OK) status = resolve_debug(config, &device);
   if (status == VMP_OK) status = resolve_chunk_max(config, &device);
   if (status == VMP_OK) status = resolve_edges(config, granule_bytes);
   if (status == VMP_OK) status = resolve_layers(config, &device);

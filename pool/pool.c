@@ -173,6 +173,7 @@ static vmp_status open_memory(vmp_pool *pool) {
   if (status == VMP_OK) status = vmp_space_open(pool);
   if (status == VMP_OK) status = open_layers(pool);
   if (status == VMP_OK) vmp_caches_open(pool);
+  if (status == VMP_OK) status = vmp_debug_open(pool);
   if (status == VMP_OK) status = map_initial(pool);
   vmp_guard_unlock(&pool->guard);
   return status;
@@ -227,6 +228,7 @@ static vmp_status dispose(vmp_pool *pool) {
   vmp_caches_close(pool);
   vmp_regions_dispose(pool);
   vmp_histogram_free(&pool->histogram);
+  vmp_debug_free(&pool->debug);
   vmp_tags_free(&pool->tags);
   vmp_pins_free(&pool->pins);
   vmp_captures_free(&pool->captures);
@@ -272,6 +274,7 @@ static vmp_status fail_busy(const vmp_pool *pool) {
 
 // last_fence: everything that may still touch the pool's memory.
 static vmp_fence last_fence(vmp_pool *pool) {
+  (void)vmp_debug_flush(pool);
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
   vmp_domains_trim(pool);
   vmp_fence fence = vmp_backing_pending(pool->backing);

@@ -31,6 +31,7 @@
 
 #include "pool/buddy.h"
 #include "pool/capture.h"
+#include "pool/debug.h"
 #include "pool/guard.h"
 #include "pool/histogram.h"
 #include "pool/mid.h"
@@ -131,6 +132,7 @@ struct vmp_pool {
   uint64_t steps;                                           // marked by vmp_pool_step
   uint64_t step_live_bytes;                                 // most live bytes since the last of them
   uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
+  vmp_debug debug;
   vmp_tally tally;                                          // allocations and frees by layer and by stream
   vmp_histogram histogram;                                  // of the sizes asked for
   uint64_t histogram_seen;                                  // its total, when classes were looked for last
@@ -246,7 +248,7 @@ void vmp_books_walk(const vmp_pool *pool, vmp_offset_map_fn fn, void *context);
 
 // ---- route.c ----
 // vmp_plan: a request on its way.
-typedef struct vmp_plan {
+struct vmp_plan {
   uint64_t requested_bytes;
   uint64_t alignment;  // as it was asked for, at least the step
   uint64_t adoptions;  // of slab's classes, when it was routed (adapt.h)
@@ -256,7 +258,7 @@ typedef struct vmp_plan {
   vmp_domain *domain;     // NULL: the pool's own layers
   vmp_graph *graph;       // the stream captures: the graph that the block will belong to
   vmp_page_claim *pages;  // a region's pages instead of a block
-} vmp_plan;
+};
 
 // vmp_route_plan rounds and routes; false when the size can't be rounded (it would wrap).
 bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vmp_plan *out_plan);
@@ -283,10 +285,10 @@ vmp_route_word vmp_route_word_of(const vmp_pool *pool, uint64_t offset);
 vmp_card *vmp_route_card(const vmp_pool *pool, uint64_t offset, uint32_t *out_index);
 
 // vmp_found: the used block that holds an address, as the layers know it.
-typedef struct vmp_found {
+struct vmp_found {
   vmp_layer layer;
   uint64_t offset, bytes;
-} vmp_found;
+};
 bool vmp_route_find(const vmp_pool *pool, uint64_t offset, vmp_found *out_found);
 // vmp_route_is_free_start: whether a block could have begun at this address, which no block holds now: an object's
 // start in a span, a multiple of the step elsewhere.

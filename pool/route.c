@@ -28,6 +28,10 @@ bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vm
     plan.layer = VMP_LAYER_MID;
     if (!vmp_align_up(bytes, VMP_MID_STEP_BYTES, &plan.request.bytes)) return false;
   }
+  if (pool->config.guard_slots && plan.layer == VMP_LAYER_MID) {
+    plan.layer = VMP_LAYER_BUDDY;
+    if (!vmp_align_up(bytes, pool->device.granule_bytes, &plan.request.bytes)) return false;
+  }
   *out_plan = plan;
   return true;
 }
@@ -59,6 +63,7 @@ vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out
     case VMP_LAYER_BUDDY:
     case VMP_NUM_LAYERS: break;
   }
+  if (pool->config.guard_slots) return vmp_debug_place(pool, plan, out_placed);
   return vmp_buddy_alloc(pool->buddy, &plan->request, out_placed);
 }
 
@@ -90,6 +95,7 @@ static layers layers_of(const vmp_pool *pool, uint64_t offset) {
 uint64_t vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence) {
   uint64_t bytes = 0;
   if (layer == VMP_LAYER_BUDDY) {
+    if (pool->config.guard_slots && vmp_debug_release(pool, offset, fence, &bytes)) return bytes;
     (void)vmp_buddy_find(pool->buddy, offset, NULL, &bytes, NULL);
     vmp_buddy_free(pool->buddy, offset, fence);
     return bytes;
@@ -137,7 +143,8 @@ bool vmp_route_find(const vmp_pool *pool, uint64_t offset, vmp_found *out_found)
     return true;
   }
   bool piece;
-  if (!vmp_buddy_find(pool->buddy, offset, &found.offset, &found.bytes, &piece) || piece) return false;
+  if (!vmp_buddy_find(pool->buddy, offset, &found.offset, &found.bytes, &piece)) return false;
+  if (piece) return vmp_debug_find(pool, found.offset, found.bytes, offset, out_found);
   found.layer = VMP_LAYER_BUDDY;
   *out_found = found;
   return true;

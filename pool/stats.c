@@ -78,9 +78,9 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
                    slab.metadata_bytes + vmp_offset_map_metadata_bytes(&pool->blocks) +
                    vmp_offset_map_metadata_bytes(&pool->streams) + vmp_span_map_metadata_bytes(&pool->span_map) +
                    vmp_tags_metadata_bytes(&pool->tags) + vmp_pins_metadata_bytes(&pool->pins) +
-                   vmp_captures_metadata_bytes(&pool->captures) +
-                   vmp_caches_metadata(pool) + vmp_regions_metadata(pool) +
-                   vmp_histogram_metadata_bytes(&pool->histogram);
+                   vmp_captures_metadata_bytes(&pool->captures) + vmp_caches_metadata(pool) +
+                   vmp_regions_metadata(pool) + vmp_histogram_metadata_bytes(&pool->histogram) +
+                   vmp_debug_metadata_bytes(&pool->debug);
   if (pool->log != NULL) bytes += vmp_log_metadata_bytes(pool->log);
   for (size_t i = 0; i < pool->num_reservations; i++) {
     bytes += sizeof pool->reservations[i] + pool->reservations[i].bytes / pool->device.granule_bytes / 8;

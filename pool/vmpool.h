@@ -150,6 +150,9 @@ typedef struct vmp_pool_options {
   uint64_t adaptive_classes;  // so many block sizes (up to 64) are taken over from what was asked for, at vmp_pool_step
                               // (vmpool_adapt.h); default 0: none
   double adaptive_share;      // they are for this share of requests (0..1), the smallest ones; default 0.9
+
+  uint64_t poison_byte, quarantine_bytes;  // debug, off by default: vmpool_debug.h
+  int guard_slots;
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)
@@ -384,7 +387,8 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 
 #include "pool/vmpool_adapt.h"  // IWYU pragma: export
 #include "pool/vmpool_capture.h"
-#include "pool/vmpool_log.h"  // IWYU pragma: export
+#include "pool/vmpool_debug.h"  // IWYU pragma: export
+#include "pool/vmpool_log.h"    // IWYU pragma: export
 #include "pool/vmpool_pin.h"
 #include "pool/vmpool_predict.h"
 #include "pool/vmpool_region.h"

@@ -2,6 +2,7 @@
 #include "gtest/gtest.h"
 #include "pool/vmpool.h"
 #include "pool/vmpool_adapt.h"
+#include "pool/vmpool_debug.h"
 #include "pool/vmpool_host.h"
 #include "pool/vmpool_pin.h"
 #include "pool/vmpool_predict.h"
@@ -28,6 +29,8 @@ TEST(PublicHeaders, InitialisersSetTheSizeAndNothingElse) {
   EXPECT_EQ(proposal.num_classes, 0u);
   vmp_memory_stats memory = VMP_MEMORY_STATS_INIT;
   EXPECT_EQ(memory.struct_size, sizeof(memory));
+  vmp_debug_stats debug = VMP_DEBUG_STATS_INIT;
+  EXPECT_EQ(debug.struct_size, sizeof(debug));
   vmp_tag_info tag = VMP_TAG_INFO_INIT;
   EXPECT_EQ(tag.struct_size, sizeof(tag));
 }

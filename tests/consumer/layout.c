@@ -37,7 +37,7 @@ AT(vmp_log_start_options, struct_size, 0);
 AT(vmp_log_start_options, ring_bytes, 8);
 AT(vmp_log_start_options, stack_bytes, 16);
 
-SIZE(vmp_pool_options, 264);
+SIZE(vmp_pool_options, 288);
 AT(vmp_pool_options, struct_size, 0);
 AT(vmp_pool_options, driver, 8);
 AT(vmp_pool_options, device, 16);
@@ -72,6 +72,9 @@ AT(vmp_pool_options, predict_margin, 232);
 AT(vmp_pool_options, step_waits, 240);
 AT(vmp_pool_options, edges, 244);
 AT(vmp_pool_options, adaptive_classes, 248);
+AT(vmp_pool_options, poison_byte, 264);
+AT(vmp_pool_options, quarantine_bytes, 272);
+AT(vmp_pool_options, guard_slots, 280);
 AT(vmp_pool_options, adaptive_share, 256);
 
 SIZE(vmp_class_proposal, 560);
@@ -257,6 +260,15 @@ AT(vmp_stream_stats, allocs, 16);
 AT(vmp_stream_stats, frees, 24);
 AT(vmp_stream_stats, pending, 32);
 AT(vmp_stream_stats, cached, 40);
+
+SIZE(vmp_debug_stats, 56);
+AT(vmp_debug_stats, struct_size, 0);
+AT(vmp_debug_stats, fills, 8);
+AT(vmp_debug_stats, failed_fills, 16);
+AT(vmp_debug_stats, quarantined_blocks, 24);
+AT(vmp_debug_stats, quarantined, 32);
+AT(vmp_debug_stats, guarded_blocks, 40);
+AT(vmp_debug_stats, guarded, 48);
 
 SIZE(vmp_host_work_counts_data, 80);
 AT(vmp_host_work_counts_data, struct_size, 0);
