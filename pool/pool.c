@@ -222,6 +222,7 @@ static void keep_first(vmp_status *first, vmp_status status) {
 // dispose takes a pool apart, however far it was made; the memory is no longer in use. Returns the first failure.
 static vmp_status dispose(vmp_pool *pool) {
   vmp_status first = VMP_OK;
+  vmp_prefetch_end(pool);
   vmp_predict_end(pool);
   vmp_watch_close(pool);
   vmp_log_close(pool);

@@ -109,6 +109,7 @@ vmp_status vmp_region_destroy(vmp_region *region, vmp_stream stream) {
     vmp_guard_unlock(&pool->guard);
     return status;
   }
+  vmp_prefetch_cancel(region);
   vmp_region_enter(region);
   vmp_region_release_all(region, vmp_region_fence(region, index));
   unlink_region(pool, region);

@@ -4,6 +4,7 @@
 //     region_space.c    where a region's addresses come from and go to
 //     region_commit.c   commit and decommit of pages
 //     region_share.c    pages of one region in another
+//     region_prefetch.c  mapping ahead, on a thread of the pool
 //
 // Owns: the list of regions, their address ranges, the ranges of destroyed regions that wait for another region. Does
 // not own: mappings (vmm/backing_pages.h): a page of a region is committed if and only if it is live there.
@@ -44,9 +45,12 @@ struct vmp_region {
   vmp_region_range *range;
   char *name;
   uint64_t max_bytes, limit_bytes, committed_bytes;
-  uint64_t streams;  // mask of recorded streams
-  bool wait, busy;
+  uint64_t streams;     // mask of recorded streams
+  uint64_t prefetches;  // jobs that wait or run
+  bool wait, busy, ending;
 };
+
+typedef struct vmp_prefetch vmp_prefetch;
 
 // vmp_regions: the pool's.
 typedef struct vmp_regions {
@@ -58,6 +62,7 @@ typedef struct vmp_regions {
   uint64_t committed_bytes;  // sum over regions
   uint64_t live_bytes;       // of their memory, each chunk once
   uint64_t piece_bytes;      // of ranges that are buddy's pieces
+  vmp_prefetch *prefetch;    // the worker; NULL until it is needed
 } vmp_regions;
 
 // vmp_page_claim: pages on their way through the ladder (a vmp_plan's `pages`).
@@ -99,6 +104,12 @@ vmp_status vmp_region_place(vmp_pool *pool, vmp_page_claim *claim, vmp_effort ef
 void vmp_region_release_all(vmp_region *region, vmp_fence fence);
 // vmp_region_fence: the stream's work so far, and that of recorded streams.
 vmp_fence vmp_region_fence(vmp_region *region, vmp_stream_index stream);
+
+// ---- region_prefetch.c ----
+// vmp_prefetch_end ends the worker, without the lock; it finishes the driver call that it is in. No worker is fine.
+void vmp_prefetch_end(vmp_pool *pool);
+// vmp_prefetch_cancel takes a region's jobs out of the queue and waits for the one that runs. The lock is held.
+void vmp_prefetch_cancel(vmp_region *region);
 
 // ---- region.c; the lock is held ----
 // vmp_regions_find: the region whose addresses hold an offset, or NULL.

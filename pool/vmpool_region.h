@@ -42,8 +42,9 @@ typedef struct vmp_region_options {
 VMP_API vmp_status vmp_region_create(vmp_pool *pool, vmp_region **out_region, const vmp_region_options *options);
 
 // vmp_region_destroy decommits every page as vmp_region_decommit does, and gives the addresses back; NULL is fine. It
-// waits for no GPU work and makes no driver call, unless the pool is over a lowered hard limit. VMP_ERROR_CAPTURE (the
-// stream captures), VMP_ERROR_FORKED; then nothing has changed. No other thread may use the region during or after it.
+// waits for the region's prefetch, for no GPU work, and makes no driver call, unless the pool is over a lowered hard
+// limit. VMP_ERROR_CAPTURE (the stream captures), VMP_ERROR_FORKED; then nothing has changed. No other thread may use
+// the region during or after it.
 VMP_API vmp_status vmp_region_destroy(vmp_region *region, vmp_stream stream);
 
 // vmp_region_base returns the address of page 0; it never changes. NULL for NULL.
@@ -66,7 +67,8 @@ typedef struct vmp_region_pages {
 // Ask again, or set the option `wait`. Errors, after which nothing has changed: VMP_ERROR_INVALID_VALUE (a page beyond
 // the region); VMP_ERROR_LIMIT (the region's limit, or the pool's); VMP_ERROR_TIMEOUT (the option `wait`);
 // VMP_ERROR_BUSY (an old mapping of a page could not be removed: the next call tries again); VMP_ERROR_CAPTURE (the
-// stream captures: what a graph uses is committed before); VMP_ERROR_OUT_OF_MEMORY, _FRAGMENTED, _HOST_OUT_OF_MEMORY, _STICKY, _FORKED, _DRIVER as vmp_alloc has them.
+// stream captures: what a graph uses is committed before); VMP_ERROR_OUT_OF_MEMORY, _FRAGMENTED, _HOST_OUT_OF_MEMORY,
+// _STICKY, _FORKED, _DRIVER as vmp_alloc has them.
 VMP_API vmp_status vmp_region_commit(vmp_region *region, const vmp_region_pages *runs, size_t num_runs,
                                      vmp_stream stream);
 // vmp_region_decommit takes the memory of every page of the runs away. The work submitted so far to `stream`, and to
@@ -84,6 +86,16 @@ VMP_API vmp_status vmp_region_decommit_list(vmp_region *region, const uint64_t *
 // vmp_region_resize makes the committed part of the region the first `bytes`, rounded up to pages: what is missing
 // below is committed, and, once that has worked, everything above is decommitted. VMP_PENDING and errors as for commit.
 VMP_API vmp_status vmp_region_resize(vmp_region *region, uint64_t bytes, vmp_stream stream);
+
+// vmp_region_prefetch has a thread of the pool map pages [first, first + count) soon, so that committing them makes no
+// driver call. It returns at once. The pages are parked, not committed: they don't count in limits, and others may take
+// them. It is optional work: it makes no memory beyond the soft limit, takes none that is in use or parked in another
+// region that lives, waits for nothing, and stops where it can't go on. vmp_region_prefetch_wait waits until everything
+// prefetched for the region so far has been tried.
+// VMP_ERROR_INVALID_VALUE (a page beyond the region), VMP_ERROR_BUSY (64 prefetches of the pool wait already),
+// VMP_ERROR_HOST_OUT_OF_MEMORY (no thread), VMP_ERROR_FORKED.
+VMP_API vmp_status vmp_region_prefetch(vmp_region *region, uint64_t first, uint64_t count);
+VMP_API vmp_status vmp_region_prefetch_wait(vmp_region *region);
 
 // vmp_region_record_use says that work on `stream` touches the region, too: from now on decommitted pages are reused
 // only behind what was submitted to it as well. VMP_ERROR_INVALID_VALUE, VMP_ERROR_FORKED.

@@ -236,7 +236,7 @@ static uint32_t pick_parked(const page_claim *p, bool pages, bool may_wait) {
     const chunk *c = backing_chunk(b, id);
     if (!may_wait && needs_wait(p, c)) continue;
     if (backing_is_idle_page(b, c->home)) return id;
-    if (first == 0) first = id;
+    if (first == 0 && !p->request->ahead) first = id;
   }
   return first;
 }
@@ -339,6 +339,7 @@ static bool release_others(page_claim *p, plan_rules *rules, uint64_t missing) {
 static vmp_status fill_holes(page_claim *p) {
   vmp_backing *b = p->b;
   plan_rules rules = backing_first_rules(b, p->request->stream, p->request->effort);
+  rules.growth_slots = 0;  // pages don't grow: a refusal is not about a surplus
   vmp_status status = VMP_OK;
   for (int attempt = 0; attempt < CLAIM_ATTEMPTS && has_holes(p); attempt++) {
     plan made = {0};
