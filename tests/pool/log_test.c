@@ -3,6 +3,7 @@
 #include "pool/log.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -353,6 +354,112 @@ VTEST_F(Log, HostMemoryRunsOut, log_rig) {
     if (status != VMP_OK) VASSERT_STATUS(status, VMP_ERROR_HOST_OUT_OF_MEMORY);
     VASSERT_INT_NE(access(f->path, F_OK), 0);
   }
+}
+
+// A driver that fails leaves a log that still leads to the pool's own state: what couldn't be undone is told as it is.
+static const vmp_call faulty_calls[] = {VMP_CALL_mem_create, VMP_CALL_mem_map, VMP_CALL_mem_set_access,
+                                        VMP_CALL_mem_unmap, VMP_CALL_mem_release};
+
+static void play_with_fault(log_rig *f, vmp_call call, uint64_t nth, bool from_then_on) {
+  void *blocks[24] = {NULL};
+  const vmp_host_fault fault = {.call = call, .nth = nth, .code = VMP_CU_OUT_OF_MEMORY, .from_then_on = from_then_on};
+  for (size_t i = 0; i < 60; i++) {
+    size_t at = i * 7 % 24;
+    if (i == 10) VASSERT_TRUE(vmp_host_inject(f->rig.driver, &fault));
+    if (i == 45) vmp_host_lift(f->rig.driver);
+    if (blocks[at] != NULL) {
+      rig_touch(&f->rig, blocks[at], GRANULE, f->rig.streams[at % 4]);
+      rig_free(&f->rig, blocks[at], f->rig.streams[at % 4]);
+      blocks[at] = NULL;
+    } else {
+      (void)vmp_alloc(f->rig.pool, &blocks[at], (1 + at % 5) * 3 * MIB, f->rig.streams[i % 4]);
+    }
+    if (i % 9 == 8) rig_settle(&f->rig);
+    if (i % 17 == 16) (void)vmp_pool_trim(f->rig.pool, 24 * MIB, NULL);
+  }
+  vmp_pool_stats_data stats = rig_stats(&f->rig);
+  VASSERT_OK(vmp_pool_log_stop(f->rig.pool));
+  load_log(f);
+  VASSERT_NO_FAILURE();
+  log_state end;
+  expect_whole(&f->log, &end);
+  VEXPECT_UINT_EQ(end.live_bytes, stats.live);
+  VEXPECT_UINT_EQ(end.mapped_bytes, stats.mapped);
+  log_state_destroy(&end);
+  for (size_t at = 0; at < 24; at++) {
+    if (blocks[at] != NULL) rig_free(&f->rig, blocks[at], f->rig.streams[0]);
+  }
+  rig_settle(&f->rig);
+}
+
+VTEST_F(Log, AFailingDriver, log_rig) {
+  rig_open(&f->rig, 64 * MIB, "chunk_max:4MiB,wait:0us,edges:0");
+  VASSERT_NO_FAILURE();
+  for (size_t c = 0; c < sizeof faulty_calls / sizeof faulty_calls[0]; c++) {
+    for (uint64_t nth = 1; nth < 8; nth++) {
+      VTRACE("call %d, %llu", (int)faulty_calls[c], (unsigned long long)nth);
+      VASSERT_OK(vmp_pool_log_start(f->rig.pool, f->path, NULL));
+      play_with_fault(f, faulty_calls[c], nth, nth % 2 == 0);
+      VASSERT_NO_FAILURE();
+      VASSERT_INT_EQ(unlink(f->path), 0);
+    }
+  }
+}
+
+typedef struct log_worker {
+  log_rig *f;
+  vmp_stream stream;
+  uint64_t seed;
+} log_worker;
+
+static void *run_worker(void *context) {
+  const log_worker *w = context;
+  vtest_rng rng = vtest_rng_make(w->seed);
+  void *blocks[32] = {NULL};
+  for (int i = 0; i < 3000; i++) {
+    size_t at = (size_t)vtest_rng_below(&rng, 32);
+    if (blocks[at] != NULL) {
+      (void)vmp_free(w->f->rig.pool, blocks[at], w->stream);
+      blocks[at] = NULL;
+    } else {
+      (void)vmp_alloc(w->f->rig.pool, &blocks[at], vtest_rng_below(&rng, 600 * KIB) + 1, w->stream);
+    }
+    if (i % 1000 == 999) (void)vmp_pool_mark(w->f->rig.pool, "a thousand");
+  }
+  for (size_t at = 0; at < 32; at++) {
+    if (blocks[at] != NULL) (void)vmp_free(w->f->rig.pool, blocks[at], w->stream);
+  }
+  return NULL;
+}
+
+// Several threads: their events are in one order, and each knows its thread. The log begins while they run, with what
+// their caches held.
+VTEST_F(Log, SeveralThreads, log_rig) {
+  pthread_t threads[4];
+  log_worker workers[4];
+  rig_open(&f->rig, GIB, NULL);
+  VASSERT_NO_FAILURE();
+  for (size_t i = 0; i < 4; i++) {
+    workers[i] = (log_worker){f, f->rig.streams[i], i + 1};
+    VASSERT_INT_EQ(pthread_create(&threads[i], NULL, run_worker, &workers[i]), 0);
+    if (i == 1) VASSERT_OK(vmp_pool_log_start(f->rig.pool, f->path, NULL));
+  }
+  for (size_t i = 0; i < 4; i++) VASSERT_INT_EQ(pthread_join(threads[i], NULL), 0);
+  vmp_pool_stats_data stats = rig_stats(&f->rig);
+  VASSERT_OK(vmp_pool_log_stop(f->rig.pool));
+  expect_end(f, &stats);
+  vmp_log_record record;
+  uint32_t seen[8];
+  size_t num_seen = 0;
+  for (uint64_t s = 0; s < f->log.end; s++) {
+    VASSERT_TRUE(log_record(&f->log, s, &record));
+    if (record.kind != VMP_LOG_ALLOC || (record.flags & VMP_LOG_STATE) != 0) continue;
+    size_t i = 0;
+    while (i < num_seen && seen[i] != record.thread) i++;
+    if (i == num_seen && num_seen < 8) seen[num_seen++] = record.thread;
+  }
+  VEXPECT_UINT_GE(num_seen, 2);  // the last two began after the log
+  VEXPECT_UINT_LE(num_seen, 4);
 }
 
 // A disk that is full ends the log, not the program: what was written stays whole.

@@ -18,6 +18,7 @@
 
 #include "pool/live_format.h"
 #include "tests/pool/pool_rig.h"
+#include "vmm/memory.h"
 
 #define PATIENCE_S 20
 
@@ -82,6 +83,21 @@ static void wait_for_file(const char *path) {
   while (access(path, F_OK) != 0) {
     if (out_of_patience(start)) VFAIL("%s doesn't come", path);
   }
+}
+
+static const vmp_live_header *map_live(pid_t process, int *out_mode) {
+  char name[100];
+  struct stat info;
+  (void)snprintf(name, sizeof name, "/vmpool-%ld-a_b", (long)process);
+  int fd = shm_open(name, O_RDONLY, 0);
+  if (fd < 0 || fstat(fd, &info) != 0 || info.st_size == 0) {
+    if (fd >= 0) (void)close(fd);
+    return NULL;
+  }
+  void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+  (void)close(fd);
+  *out_mode = (int)(info.st_mode & 0777);
+  return memory == MAP_FAILED ? NULL : memory;
 }
 
 // ---- snapshots ----
@@ -220,22 +236,35 @@ VTEST_FP(Watch, BadTriggersAreNamed, watch_rig, bad_value, bad_values, bad_name)
   VEXPECT_STR_CONTAINS(vmp_last_error()->message, "signal=USR2");
 }
 
-// ---- live ----
-
-static const vmp_live_header *map_live(pid_t process, int *out_mode) {
-  char name[100];
-  struct stat info;
-  (void)snprintf(name, sizeof name, "/vmpool-%ld-a_b", (long)process);
-  int fd = shm_open(name, O_RDONLY, 0);
-  if (fd < 0 || fstat(fd, &info) != 0 || info.st_size == 0) {
-    if (fd >= 0) (void)close(fd);
-    return NULL;
+// Host memory runs out at each place of creating a pool that does everything: nothing is left behind.
+VTEST_F(Watch, HostMemoryRunsOut, watch_rig) {
+  char conf[1600];
+  (void)snprintf(conf, sizeof conf,
+                 "name:a b,control:1,snapshot_on:oom|exit|signal=USR2,snapshot_dir:%s,log:%s/x.vmplog", f->folder,
+                 f->folder);
+  rig_open_driver(&f->rig, GIB);
+  VASSERT_NO_FAILURE();
+  for (uint64_t n = 0;; n++) {
+    vmp_mem_fail_after(n, 1);
+    vmp_status status = rig_create(&f->rig, conf);
+    uint64_t failures = vmp_mem_failures();
+    vmp_mem_fail_after(0, 0);
+    if (status == VMP_OK) {
+      VASSERT_OK(vmp_pool_destroy(f->rig.pool));
+      f->rig.pool = NULL;
+    } else {
+      VASSERT_STATUS(status, VMP_ERROR_HOST_OUT_OF_MEMORY);
+    }
+    if (failures == 0) break;
   }
-  void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-  (void)close(fd);
-  *out_mode = (int)(info.st_mode & 0777);
-  return memory == MAP_FAILED ? NULL : memory;
+  int mode;
+  VEXPECT_TRUE(map_live(getpid(), &mode) == NULL);
+  struct sigaction now;
+  VASSERT_INT_EQ(sigaction(SIGUSR2, NULL, &now), 0);
+  VEXPECT_TRUE(now.sa_handler == SIG_DFL);
 }
+
+// ---- live ----
 
 static void unmap_live(const vmp_live_header *header) {
   (void)munmap((void *)(uintptr_t)header, VMP_LIVE_HEADER_BYTES + 2 * sizeof(vmp_live_copy));
