@@ -28,33 +28,25 @@ static size_t hash_of(uint64_t bytes) {
   return (size_t)((bytes >> VMP_HISTOGRAM_STEP_LOG2) * UINT64_C(0x9e3779b97f4a7c15) >> 55) % VMP_HISTOGRAM_REPEATED;
 }
 
-// find_size: the size's entry, or a free one that it may have, or NULL.
+// find_size: the size's entry; or one that it may have, a free one or else the first whose own size came only once; or
+// NULL.
 static vmp_size_count *find_size(const vmp_histogram *h, uint64_t bytes) {
-  vmp_size_count *room = NULL;
+  vmp_size_count *room = NULL, *once = NULL;
   size_t at = hash_of(bytes);
   for (unsigned i = 0; i < VMP_HISTOGRAM_PROBES; i++) {
     vmp_size_count *entry = &h->repeated[(at + i) % VMP_HISTOGRAM_REPEATED];
     if (entry->bytes == bytes) return entry;
+    if (entry->count > 1) continue;
+    if (once == NULL) once = entry;
     if (entry->bytes == 0 && room == NULL) room = entry;
   }
-  return room;
-}
-
-// make_room: of the places that a size may have, the first whose own size came only once.
-static vmp_size_count *make_room(const vmp_histogram *h, uint64_t bytes) {
-  size_t at = hash_of(bytes);
-  for (unsigned i = 0; i < VMP_HISTOGRAM_PROBES; i++) {
-    vmp_size_count *entry = &h->repeated[(at + i) % VMP_HISTOGRAM_REPEATED];
-    if (entry->count <= 1) return entry;
-  }
-  return NULL;
+  return room != NULL ? room : once;
 }
 
 static void note_size(vmp_histogram *h, uint64_t bytes, uint64_t weight) {
   if (h->repeated == NULL) h->repeated = vmp_mem_calloc(VMP_HISTOGRAM_REPEATED, sizeof *h->repeated);
   if (h->repeated == NULL) return;
   vmp_size_count *entry = find_size(h, bytes);
-  if (entry == NULL) entry = make_room(h, bytes);
   if (entry == NULL) return;
   if (entry->bytes != bytes) *entry = (vmp_size_count){.bytes = bytes};
   entry->count += weight;

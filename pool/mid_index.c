@@ -3,9 +3,9 @@
 // Problem: a free names an address; a snapshot or a free of a slab object names one inside a block. A search tree
 // over 100,000 blocks costs a dozen cache misses per lookup; a table fine enough for the smallest blocks costs more
 // than the large ones are worth. Approach: pieces tile the arena, so the piece that holds an offset is the last one
-// that begins at or before it. Pages of 2 MiB remember the lowest piece that begins in them; a bitmap finds the last
+// that begins at or before it. Pages of 4 MiB remember the lowest piece that begins in them; a bitmap finds the last
 // such page; the list of pieces leads on from there. Where 8 pieces begin in a page it gets a table of 64
-// lines of 32 KiB, which works the same way. A piece that reaches into further sectors (8 GiB) is named in each of
+// lines of 64 KiB, which works the same way. A piece that reaches into further sectors (16 GiB) is named in each of
 // them, since it holds their first byte.
 //
 //     sector k                                        sector k + 1
@@ -18,7 +18,7 @@
 //   A
 //     page's entry counts them.
 //   - a table of lines isn't empty. It may lack although the page is crowded (host memory ran out): finding takes more
-//     steps then, up to 4096.
+//     steps then, up to 8192.
 //
 // Limits: a large piece costs one write per sector. Sectors' tables are made where pieces begin and stay until the
 // arena goes: 4 bytes per page of a sector that has been used.

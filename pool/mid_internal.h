@@ -60,6 +60,7 @@ typedef struct vmp_mid_piece {
 } vmp_mid_piece;
 
 _Static_assert(sizeof(vmp_mid_piece) == 56, "a piece has no hidden padding");
+_Static_assert(sizeof(vmp_mid_piece) <= VMP_NODE_SMALL_BYTES, "vmp_mid_piece_at knows how many come in a block");
 
 // The runs by size. Below 256 steps each size has a class, a list; above there are 256 classes to a doubling, each a
 // tree; from 2^48 bytes on all sizes are one class.
@@ -94,11 +95,11 @@ typedef struct vmp_mid_edges {
 } vmp_mid_edges;
 
 // ---- index ----
-// The first piece that begins in each page of 2 MiB, in tables for sectors of 4096 pages, made where a piece begins. A
-// page in which many pieces begin has a table of its own, of 64 lines of 32 KiB.
-#define VMP_MID_LINE_LOG2 15u
+// The first piece that begins in each page of 4 MiB, in tables for sectors of 4096 pages, made where a piece begins. A
+// page in which many pieces begin has a table of its own, of 64 lines of 64 KiB.
+#define VMP_MID_LINE_LOG2 16u
 #define VMP_MID_LINES 64u
-#define VMP_MID_PAGE_LOG2 21u
+#define VMP_MID_PAGE_LOG2 22u
 #define VMP_MID_PAGES_LOG2 12u
 #define VMP_MID_SECTOR_LOG2 (VMP_MID_PAGE_LOG2 + VMP_MID_PAGES_LOG2)
 #define VMP_MID_PAGES (1u << VMP_MID_PAGES_LOG2)

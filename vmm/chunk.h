@@ -54,6 +54,8 @@ typedef struct chunk {
   uint8_t ahead;  // 1: made ahead of need, and nobody has used it yet
 } chunk;
 
+_Static_assert(sizeof(chunk) <= VMP_NODE_SMALL_BYTES, "chunk_at knows how many come in a block");
+
 typedef struct chunk_list {
   uint32_t head, tail;
   uint64_t count;

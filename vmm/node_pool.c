@@ -6,13 +6,19 @@
 #include "vmm/memory.h"
 
 #define CACHE_LINE_BYTES 64u
-#define BLOCK_NODES (UINT64_C(1) << VMP_NODE_BLOCK_LOG2)
-#define BLOCKS_MAX (UINT32_MAX >> VMP_NODE_BLOCK_LOG2)
 
 void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes) {
   memset(pool, 0, sizeof *pool);
   pool->node_bytes = node_bytes;
+  pool->block_log2 = VMP_NODE_BLOCK_LOG2;
+  // Large nodes come in smaller blocks: where there are few, they don't cost many.
+  for (size_t bytes = node_bytes; bytes > VMP_NODE_SMALL_BYTES && pool->block_log2 > VMP_NODE_LEAST_BLOCK_LOG2;
+       bytes /= 2) {
+    pool->block_log2--;
+  }
 }
+
+static uint64_t block_nodes(const vmp_node_pool *pool) { return UINT64_C(1) << pool->block_log2; }
 
 void vmp_node_pool_finish(vmp_node_pool *pool) {
   for (uint32_t i = 0; i < pool->num_blocks; i++) vmp_mem_free(pool->memory[i]);
@@ -45,16 +51,16 @@ static bool grow_tables(vmp_node_pool *pool) {
 }
 
 static bool add_block(vmp_node_pool *pool) {
-  if (pool->num_blocks == BLOCKS_MAX || !grow_tables(pool)) return false;
-  uint64_t bytes;
-  if (!vmp_mul(BLOCK_NODES, pool->node_bytes, &bytes) || !vmp_add(bytes, CACHE_LINE_BYTES, &bytes)) return false;
+  if (pool->num_blocks == UINT32_MAX >> pool->block_log2 || !grow_tables(pool)) return false;
+  uint64_t bytes, nodes = block_nodes(pool);
+  if (!vmp_mul(nodes, pool->node_bytes, &bytes) || !vmp_add(bytes, CACHE_LINE_BYTES, &bytes)) return false;
   unsigned char *memory = vmp_mem_calloc(1, (size_t)bytes);
   if (memory == NULL) return false;
   uintptr_t first = ((uintptr_t)memory + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
   pool->memory[pool->num_blocks] = memory;
-  pool->origins[pool->num_blocks] = first - (uintptr_t)(pool->num_blocks * BLOCK_NODES * pool->node_bytes);
+  pool->origins[pool->num_blocks] = first - (uintptr_t)(pool->num_blocks * nodes * pool->node_bytes);
   // Index 0 of block 0 is "none".
-  pool->capacity += (uint32_t)(pool->num_blocks == 0 ? BLOCK_NODES - 1 : BLOCK_NODES);
+  pool->capacity += (uint32_t)(pool->num_blocks == 0 ? nodes - 1 : nodes);
   pool->num_blocks++;
   return true;
 }
@@ -72,7 +78,7 @@ void vmp_node_give(vmp_node_pool *pool, uint32_t index) {
 }
 
 uint64_t vmp_node_pool_bytes(const vmp_node_pool *pool) {
-  return pool->num_blocks * (BLOCK_NODES * pool->node_bytes + CACHE_LINE_BYTES) +
+  return pool->num_blocks * (block_nodes(pool) * pool->node_bytes + CACHE_LINE_BYTES) +
          pool->origins_capacity * (sizeof *pool->origins + sizeof *pool->memory);
 }
 

@@ -2,8 +2,8 @@
 //
 // Owns: the memory of the nodes and which of them are in use. Does not own what is in them.
 //
-//     index      0 (none) | 1 ... 255 | 256 ... 511 | 512 ... 767 | ...     blocks of 256 nodes
-//     origins    [block 0 | block 1   | block 2     | ...            ]     a table that doubles
+//     index      0 (none) | 1 ... 255 | 256 ... 511 | 512 ... 767 | ...     blocks of 256 nodes (of fewer, where
+//     origins    [block 0 | block 1   | block 2     | ...            ]     nodes are large); a table that doubles
 //     count      used + promised <= capacity
 //
 // A promise is a node that somebody will take later on a path that can't fail: free gives back memory and may need
@@ -25,10 +25,13 @@
 #include "vmm/align.h"
 #include "vmm/error.h"
 
-#define VMP_NODE_BLOCK_LOG2 8u
+#define VMP_NODE_BLOCK_LOG2 8u     // log2 of the nodes in a block,
+#define VMP_NODE_SMALL_BYTES 128u  // for nodes up to this size
+#define VMP_NODE_LEAST_BLOCK_LOG2 3u
 
 typedef struct vmp_node_pool {
   size_t node_bytes;
+  unsigned block_log2;
   uint32_t free_list;  // the first 4 bytes of a free node hold the next one
   uint32_t used, promised;
   uint32_t touched;     // indices 1..touched have been handed out at least once
@@ -62,7 +65,7 @@ static inline bool vmp_node_pool_reserve(vmp_node_pool *pool, uint32_t nodes) {
 
 // vmp_node_at returns the node's memory. index must be 0..touched.
 static inline void *vmp_node_at(const vmp_node_pool *pool, uint32_t index) {
-  return (void *)(pool->origins[index >> VMP_NODE_BLOCK_LOG2] + (uintptr_t)index * pool->node_bytes);
+  return (void *)(pool->origins[index >> pool->block_log2] + (uintptr_t)index * pool->node_bytes);
 }
 
 // vmp_node_take hands out a zeroed node; at least one must be there (vmp_node_pool_reserve, or a promise that the

@@ -25,8 +25,8 @@ enum {
   STREAMS = 4,
 };
 
-// The second arena lies across the border of an index sector (8 GiB), the others across none of a page (2 MiB) or one.
-#define BASE ((UINT64_C(8) << 30) - (ARENA_SLOTS + 7) * GRANULE)
+// The second arena lies across the border of an index sector (16 GiB), the others across none of a page (4 MiB) or one.
+#define BASE ((UINT64_C(16) << 30) - (ARENA_SLOTS + 7) * GRANULE)
 
 typedef struct setting {
   const char *name;

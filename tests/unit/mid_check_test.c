@@ -79,56 +79,56 @@ VTEST_F(MidCheck, LikePartsThatTouch, broken) {
 VTEST_F(MidCheck, IndexForgetsAStart, broken) {
   vmp_mid_pages *pages = f->mid->arenas[0]->sectors[0].pages;
   pages->entries[4 * MIB >> VMP_MID_PAGE_LOG2] = 0;
-  expect_fault(f, "the index is wrong about the page that ends at 0x600000");
+  expect_fault(f, "the index is wrong about the page that ends at 0x800000");
 }
 
 VTEST_F(MidCheck, IndexBits, broken) {
   vmp_mid_pages *pages = f->mid->arenas[0]->sectors[0].pages;
-  pages->starts[0] ^= 2;  // page 1: 2..4 MiB
-  expect_fault(f, "the index is wrong about the page that ends at 0x400000");
+  pages->starts[0] ^= 2;  // page 1: 4..8 MiB
+  expect_fault(f, "the index is wrong about the page that ends at 0x800000");
   pages->starts[0] ^= 2;
   pages->words ^= 1;
-  expect_fault(f, "the index is wrong about the 64 pages up to 0x8000000");
-  pages->words ^= 1;
-  pages->words ^= 2;  // 128..256 MiB: a bit without a page
   expect_fault(f, "the index is wrong about the 64 pages up to 0x10000000");
+  pages->words ^= 1;
+  pages->words ^= 2;  // 256..512 MiB: a bit without a page
+  expect_fault(f, "the index is wrong about the 64 pages up to 0x20000000");
   pages->words ^= 2;
   pages->entries[2] += VMP_MID_ENTRY_ONE;
-  expect_fault(f, "the index is wrong about the page that ends at 0x600000");
+  expect_fault(f, "the index is wrong about the page that ends at 0xc00000");
   pages->entries[2] = pages->entries[0];
-  expect_fault(f, "the index is wrong about the page that ends at 0x600000");
+  expect_fault(f, "the index is wrong about the page that ends at 0xc00000");
 }
 
 VTEST(MidCheck, IndexCover) {
   rig f = {.fake = NULL};
-  rig_start(&f, &(vmp_fake_options){.slots = 8192}, &(vmp_mid_options){.arena_bytes = 16 * GIB});
+  rig_start(&f, &(vmp_fake_options){.slots = 16384}, &(vmp_mid_options){.arena_bytes = 32 * GIB});
   uint64_t low = take(&f, 8 * MIB);
   rig_check(&f);
   f.mid->arenas[0]->sectors[1].cover = index_at(&f, low);
-  expect_fault(&f, "the index is wrong about the piece that covers 0x200000000");
+  expect_fault(&f, "the index is wrong about the piece that covers 0x400000000");
   broken_teardown(&f);
 }
 
-// Many pieces in the page of 2..4 MiB, which gets a table of lines.
+// Many pieces in the page of 0..4 MiB, which gets a table of lines.
 static vmp_mid_lines *crowd(rig *f) {
   for (int i = 0; i < 16; i++) (void)take(f, 128 * KIB);
   rig_check(f);
-  uint32_t entry = f->mid->arenas[0]->sectors[0].pages->entries[1];
+  uint32_t entry = f->mid->arenas[0]->sectors[0].pages->entries[0];
   VEXPECT_TRUE((entry & VMP_MID_ENTRY_LINES) != 0);
   return f->mid->tables.at[entry & ~VMP_MID_ENTRY_LINES];
 }
 
 VTEST_F(MidCheck, IndexLines, broken) {
   vmp_mid_lines *lines = crowd(f);
-  uint32_t first = lines->first[4];
-  lines->first[4] = 0;
-  expect_fault(f, "the index is wrong about the line that ends at 0x228000");
-  lines->first[4] = first;
-  lines->starts ^= 2;
-  expect_fault(f, "the index is wrong about the line that ends at 0x210000");
-  lines->starts ^= 2;
-  uint32_t *entry = &f->mid->arenas[0]->sectors[0].pages->entries[1], kept = *entry;
-  *entry = index_at(f, 2 * MIB) | VMP_MID_ENTRY_MORE;  // a page that forgets its table
+  uint32_t first = lines->first[34];
+  lines->first[34] = 0;
+  expect_fault(f, "the index is wrong about the line that ends at 0x230000");
+  lines->first[34] = first;
+  lines->starts ^= UINT64_C(1) << 33;
+  expect_fault(f, "the index is wrong about the line that ends at 0x220000");
+  lines->starts ^= UINT64_C(1) << 33;
+  uint32_t *entry = &f->mid->arenas[0]->sectors[0].pages->entries[0], kept = *entry;
+  *entry = index_at(f, 0) | VMP_MID_ENTRY_MORE;  // a page that forgets its table
   expect_fault(f, "the index has 0 tables of lines, but 1 are used");
   *entry = kept | 7;
   vtest_faults faults = vtest_faults_make();
@@ -143,9 +143,9 @@ VTEST_F(MidCheck, IndexLinesWithoutAPiece, broken) {
   uint32_t number = tables->unused[--tables->num_unused];
   tables->at[number] = vmp_mem_calloc(1, sizeof(vmp_mid_lines));
   VASSERT_NOT_NULL(tables->at[number]);
-  pages->entries[20] = number | VMP_MID_ENTRY_LINES;  // 40..42 MiB: nothing begins there
+  pages->entries[20] = number | VMP_MID_ENTRY_LINES;  // 80..84 MiB: nothing begins there
   pages->starts[0] |= 1 << 20;
-  expect_fault(f, "the table of lines of the page at 0x2800000 is empty");
+  expect_fault(f, "the table of lines of the page at 0x5000000 is empty");
 }
 
 // ---- extents, parts and runs ----

@@ -66,6 +66,28 @@ VTEST_F(NodePool, GrowsByBlocks, rig) {
   VEXPECT_UINT_EQ(vmp_node_pool_bytes(&f->pool), 3 * (256 * sizeof(node) + 64) + 4 * 16);
 }
 
+// Nodes of more than 128 bytes come in blocks of half as many for each doubling, 8 at least.
+VTEST(NodePool, LargeNodesComeInSmallBlocks) {
+  static const struct {
+    size_t node_bytes;
+    uint32_t nodes;
+  } cases[] = {{128, 256}, {129, 128}, {256, 128}, {600, 32}, {1 << 20, 8}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    vmp_node_pool pool;
+    vmp_node_pool_init(&pool, cases[i].node_bytes);
+    VASSERT_TRUE(vmp_node_pool_reserve(&pool, 3 * cases[i].nodes - 1));
+    VEXPECT_UINT_EQ(pool.num_blocks, 3);
+    for (uint32_t n = 1; n < 3 * cases[i].nodes; n++) {
+      VASSERT_UINT_EQ(vmp_node_take(&pool), n);
+      memset(vmp_node_at(&pool, n), (int)n, cases[i].node_bytes);
+    }
+    for (uint32_t n = 1; n < 3 * cases[i].nodes; n++) {
+      VEXPECT_BYTES_FILLED(vmp_node_at(&pool, n), (unsigned char)n, cases[i].node_bytes);
+    }
+    vmp_node_pool_finish(&pool);
+  }
+}
+
 VTEST_F(NodePool, NodesStayWhereTheyAre, rig) {
   VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
   node *first = vmp_node_at(&f->pool, vmp_node_take(&f->pool));
