@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "pool/compact.h"
 #include "pool/log.h"
 #include "pool/pool.h"
 
@@ -30,6 +31,7 @@ typedef struct run {
   bool beyond_calls;     // something would help, but for the limit of calls
   uint64_t released_bytes;
   vmp_gather_report done;
+  vmp_compact compact;
 } run;
 
 // target: what is to be gathered.
@@ -221,6 +223,73 @@ static void fill_report(const run *r, vmp_defragment_report *report) {
   report->unmap_calls = r->done.calls.unmap;
   report->release_calls = r->done.calls.release;
   report->reason = reason_of((vmp_defragment_stop)report->stop);
+  report->mapped_after = stats.mapped_bytes;
+}
+
+// ---- copying ----
+
+// may_copy says whether the caller has promised that nobody touches the memory.
+static vmp_status may_copy(const run *r) {
+  const vmp_pool *pool = r->pool;
+  if ((r->options.allow_copy & ~(VMP_DEFRAGMENT_SPLIT | VMP_DEFRAGMENT_MESH)) != 0) {
+    return vmp_fail(VMP_ERROR_INVALID_VALUE, "allow_copy is 0x%x; use VMP_DEFRAGMENT_SPLIT and VMP_DEFRAGMENT_MESH",
+                    r->options.allow_copy);
+  }
+  if (r->options.allow_copy == 0 || r->options.dry_run != 0) return VMP_OK;
+  if (pool->quiescent > 0 || pool->config.single_submitter) return VMP_OK;
+  return vmp_fail(
+      VMP_ERROR_INVALID_VALUE,
+      "allow_copy needs a promise that nobody touches the pool's memory; call vmp_quiescent_begin, or create "
+      "the pool with single_submitter");
+}
+
+// compact splits and meshes. MAY UNLOCK.
+static vmp_status compact(run *r, vmp_defragment_report *report) {
+  vmp_pool *pool = r->pool;
+  vmp_compact *c = &r->compact;
+  if (r->options.allow_copy == 0) return VMP_OK;
+  *c = (vmp_compact){.allow = r->options.allow_copy,
+                     .dry = r->options.dry_run != 0,
+                     .deadline_us = r->deadline_us,
+                     .max_calls = r->limit_calls,
+                     .max_copy_bytes = r->options.max_copied_bytes == 0 ? UINT64_MAX : r->options.max_copied_bytes};
+  pool->compacting = !c->dry;
+  vmp_status status = vmp_compact_run(pool, c);
+  pool->compacting = false;
+  vmp_guard_wake_all(&pool->guard);
+  const vmp_backing_calls *made = &c->done.calls;
+  r->done.calls.map += made->map;
+  r->done.calls.set_access += made->set_access;
+  r->done.calls.unmap += made->unmap;
+  r->done.calls.release += made->release;
+  r->released_bytes += c->released_bytes;
+  report->copied_bytes = c->done.copied_bytes;
+  report->split_chunks = c->split_chunks;
+  report->meshed_chunks = c->meshed_chunks;
+  report->left_pinned = c->pinned_bytes;
+  report->left_other = c->other_bytes;
+  return status;
+}
+
+vmp_status vmp_quiescent_begin(vmp_pool *pool) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  vmp_guard_lock(&pool->guard);
+  bool full = pool->quiescent == UINT32_MAX;
+  if (!full) pool->quiescent++;
+  vmp_guard_unlock(&pool->guard);
+  return full ? vmp_fail(VMP_ERROR_INVALID_VALUE, "vmp_quiescent_begin is nested too deeply") : VMP_OK;
+}
+
+vmp_status vmp_quiescent_end(vmp_pool *pool) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  vmp_guard_lock(&pool->guard);
+  bool begun = pool->quiescent > 0;
+  if (begun) pool->quiescent--;
+  while (begun && pool->quiescent == 0 && pool->compacting) vmp_guard_wait(&pool->guard);
+  vmp_guard_unlock(&pool->guard);
+  return begun ? VMP_OK : vmp_fail(VMP_ERROR_INVALID_VALUE, "vmp_quiescent_end without vmp_quiescent_begin");
 }
 
 static vmp_status defragment_locked(run *r, vmp_defragment_report *report) {
@@ -228,9 +297,18 @@ static vmp_status defragment_locked(run *r, vmp_defragment_report *report) {
   vmp_defragment_stop stop = VMP_DEFRAGMENT_NO_GAIN;
   vmp_status status = VMP_OK;
   if (pool->defragmenting) return vmp_fail(VMP_ERROR_BUSY, "another thread is defragmenting this pool");
+  status = may_copy(r);
+  if (status != VMP_OK) return status;
   pool->defragmenting = true;
+  vmp_backing_stats stats;
+  vmp_backing_get_stats(pool->backing, &stats);
+  report->mapped_before = stats.mapped_bytes;
   report->largest_free_mapped_before = report->largest_free_mapped_after = vmp_stats_largest_free_mapped(pool);
-  if (r->options.dry_run != 0) {
+  status = compact(r, report);
+  if (status != VMP_OK) {
+    report->stop = (int)VMP_DEFRAGMENT_FAILED;
+    report->largest_free_mapped_after = vmp_stats_largest_free_mapped(pool);
+  } else if (r->options.dry_run != 0) {
     look(r, report);
   } else {
     status = gather(r, &stop);

@@ -99,7 +99,8 @@ typedef vmp_sizes vmp_value_sizes;
   X(peers, devices, ORDINALS, peers, "", NULL, ZERO, "devices that may use the pool's memory")                         \
   X(classes, sizes, SIZES, class_bytes, "", NULL, ZERO, "fixed block sizes beside slab's own")                         \
   X(wait_limit, share, REAL, wait_limit, "0.2", NULL, ZERO, "idle share of mapped above which streams wait")                           \
-  X(thread_cache, limit, U64, thread_cache_bytes, "none", NULL, ZERO, "what threads keep for themselves, all in all")                   \
+  X(thread_cache, limit, U64, thread_cache_bytes, "none", NULL, ZERO, "what threads keep for themselves, all in all")    \
+  X(single_submitter, flag, INT, single_submitter, "0", NULL, ZERO, "compaction needs no quiescence")                   \
   X(log, text, ONLY, none, "", NULL, ZERO, "file of the event log")                                                    \
   X(log_ring, bytes, ONLY, none, "0", NULL, ZERO, "size of the event log as a ring; 0: it grows")                      \
   X(log_stacks, bytes, ONLY, none, "0", NULL, ZERO, "a stack is logged per so many bytes; 0: none")                    \

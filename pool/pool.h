@@ -139,6 +139,8 @@ struct vmp_pool {
   uint64_t adopted_bytes[VMP_MAX_CLASSES];                  // classes taken over from it, or the user's
   size_t num_adopted;
   struct vmp_predict *predict;  // strategy predictive (predict.h); NULL: none. Set at creation
+  uint32_t quiescent;  // vmp_quiescent_begin without _end
+  bool compacting;     // some thread copies live bytes and changes what is mapped under them
   bool defragmenting;                                       // some thread is
   vmp_failure failure;
   struct vmp_log *log;  // NULL: nothing is logged

@@ -179,7 +179,22 @@ static void give_surplus(vmp_slab *slab, vmp_slab_class *class, vmp_span *span) 
 
 // after_free: the object has become free.
 static void after_free(vmp_slab *slab, vmp_slab_class *class, vmp_span *span) {
-  if (span->num_free == class->span.num_objects) give_surplus(slab, class, span);
+  if (span->num_free < class->span.num_objects) return;
+  if (span->state == VMP_SPAN_SEALED) {
+    vmp_span_give(slab, class, span);
+  } else {
+    give_surplus(slab, class, span);
+  }
+}
+
+void vmp_slab_seal(vmp_slab *slab, vmp_span *span, bool seal) {
+  vmp_slab_class *class = &slab->classes[span->class_index];
+  vmp_span_state wanted = seal ? VMP_SPAN_SEALED : VMP_SPAN_LISTED;
+  if (span->state == VMP_SPAN_ARRIVING || span->state == wanted) return;
+  vmp_span_unlist(class, span);
+  span->state = (uint8_t)wanted;
+  vmp_span_list(class, span);
+  after_free(slab, class, span);  // it may have been empty, or there may be enough empty ones without it
 }
 
 void vmp_slab_put_back(vmp_slab *slab, vmp_card *card, uint32_t index, vmp_fence fence) {
@@ -193,7 +208,7 @@ vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fe
   vmp_slab_class *class = &slab->classes[span->class_index];
   uint64_t delta = offset - span->offset;
   uint64_t index = vmp_class_quotient(delta, class->reciprocal);
-  if (span->state != VMP_SPAN_LISTED || index >= class->span.num_objects || index * class->bytes != delta) {
+  if (span->state == VMP_SPAN_ARRIVING || index >= class->span.num_objects || index * class->bytes != delta) {
     return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "offset 0x%llx is not the start of an object of %llu bytes",
                     (unsigned long long)offset, (unsigned long long)class->bytes);
   }
@@ -211,7 +226,7 @@ vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fe
 vmp_card *vmp_slab_card(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint32_t *out_index) {
   const vmp_slab_class *class = &slab->classes[span->class_index];
   uint64_t delta = offset - span->offset;  // wraps to a huge one below the span
-  if (span->state != VMP_SPAN_LISTED || delta >= class->span.num_objects * class->bytes) return NULL;
+  if (span->state == VMP_SPAN_ARRIVING || delta >= class->span.num_objects * class->bytes) return NULL;
   uint64_t index = vmp_class_quotient(delta, class->reciprocal);
   if (index * class->bytes != delta) return NULL;
   *out_index = (uint32_t)index;
@@ -222,7 +237,7 @@ bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, 
                    uint64_t *out_bytes) {
   const vmp_slab_class *class = &slab->classes[span->class_index];
   uint64_t delta = offset - span->offset;  // wraps to a huge one below the span
-  if (span->state != VMP_SPAN_LISTED || delta >= class->span.num_objects * class->bytes) return false;
+  if (span->state == VMP_SPAN_ARRIVING || delta >= class->span.num_objects * class->bytes) return false;
   uint64_t index = vmp_class_quotient(delta, class->reciprocal);
   if ((vmp_span_free_bits(span) >> index & 1) != 0) return false;
   *out_start = span->offset + index * class->bytes;

@@ -49,8 +49,8 @@ typedef struct vmp_span vmp_span;
 typedef struct vmp_card {
   _Atomic uint64_t address;  // set by the supply's publish; 0: the span isn't published
   _Atomic uint32_t number;   // of the class: its index + 1
-  uint32_t capacity_log2;  // of the words
-  vmp_span *span;          // read under the lock only
+  uint32_t capacity_log2;    // of the words
+  vmp_span *span;            // read under the lock only
   _Atomic uint64_t words[];
 } vmp_card;
 
@@ -143,6 +143,10 @@ uint32_t vmp_slab_take_ready(vmp_slab *slab, size_t class_index, vmp_stream_inde
                              vmp_slab_object *out_objects);
 // vmp_slab_put_back takes an object of a published span back: a used one, whose word is 0. Can't fail.
 void vmp_slab_put_back(vmp_slab *slab, vmp_card *card, uint32_t index, vmp_fence fence);
+
+// vmp_slab_seal(slab, span, true) keeps a span from handing out objects; it goes back once it is empty, which may be at
+// once. (slab, span, false) undoes that.
+void vmp_slab_seal(vmp_slab *slab, vmp_span *span, bool seal);
 
 // vmp_slab_trim gives all empty spans back and returns how many bytes that were.
 uint64_t vmp_slab_trim(vmp_slab *slab);

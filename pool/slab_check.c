@@ -16,7 +16,8 @@ static bool check_span(const vmp_slab *slab, const vmp_slab_class *class, const 
     vmp_report_fault(report, "slab: span 0x%llx is listed in class %zu but says class %u", offset, class_index,
                      span->class_index);
   }
-  if (span->state != VMP_SPAN_LISTED) {
+  bool sealed = list_free > class->span.num_objects;
+  if (span->state != (sealed ? VMP_SPAN_SEALED : VMP_SPAN_LISTED)) {
     vmp_report_fault(report, "slab: span 0x%llx is listed but in state %u", offset, span->state);
   }
   if ((span->offset & (class->span.alignment - 1)) != 0) {
@@ -45,6 +46,10 @@ static bool check_span(const vmp_slab *slab, const vmp_slab_class *class, const 
     }
     seen |= group->bits & all;
   }
+  if (sealed && span->num_free == class->span.num_objects) {
+    vmp_report_fault(report, "slab: span 0x%llx is sealed and empty, and still there", offset);
+  }
+  if (sealed && count_bits(seen) == span->num_free) return true;
   if (span->num_free == list_free && count_bits(seen) == list_free) return true;
   vmp_report_fault(report, "slab: span 0x%llx is listed with %u free objects, counts %u and has %u", offset, list_free,
                    span->num_free, count_bits(seen));
@@ -69,7 +74,8 @@ static void check_list(const vmp_slab *slab, const vmp_slab_class *class, unsign
                        vmp_report *report) {
   size_t class_index = (size_t)(class - slab->classes);
   const vmp_span *head = class->lists[list_free];
-  if (list_free > 0 && (class->nonempty >> (list_free - 1) & 1) != (head != NULL)) {
+  if (list_free > 0 && list_free <= class->span.num_objects &&
+      (class->nonempty >> (list_free - 1) & 1) != (head != NULL)) {
     vmp_report_fault(report, "slab: class %zu: the mark of the list for %u free objects is wrong", class_index,
                      list_free);
   }
@@ -86,7 +92,7 @@ static void check_list(const vmp_slab *slab, const vmp_slab_class *class, unsign
                        (unsigned long long)span->offset);
     }
     if (check_span(slab, class, span, list_free, report)) {
-      sums->used += class->span.num_objects - list_free;
+      sums->used += class->span.num_objects - span->num_free;
     } else {
       sums->used_known = false;
     }
@@ -120,7 +126,7 @@ static void check_table(const vmp_slab *slab, vmp_report *report) {
   for (size_t i = 0; i < slab->num_classes; i++) {
     const vmp_slab_class *class = &slab->classes[i];
     user += class->kind == VMP_CLASS_USER;
-    lists += class->span.num_objects + 1;
+    lists += class->span.num_objects + 2;
     if ((class->kind == VMP_CLASS_DEFAULT) != (i < slab->num_default)) {
       vmp_report_fault(report, "slab: class %zu is of kind %u", i, class->kind);
     }
@@ -166,7 +172,7 @@ size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report) {
   for (size_t i = 0; i < slab->num_classes; i++) {
     const vmp_slab_class *class = &slab->classes[i];
     class_sums sums = {.spans_known = true, .used_known = true};
-    for (unsigned f = 0; f <= class->span.num_objects; f++) check_list(slab, class, f, &sums, report);
+    for (unsigned f = 0; f <= class->span.num_objects + 1; f++) check_list(slab, class, f, &sums, report);
     if ((class->nonempty & ~vmp_span_all_bits(class)) != 0) {
       vmp_report_fault(report, "slab: class %zu marks lists beyond %u free objects", i, class->span.num_objects);
     }
@@ -243,7 +249,7 @@ static vmp_fence merged_fence(const vmp_span *span) {
 void vmp_slab_walk(const vmp_slab *slab, vmp_walk_fn fn, void *context) {
   for (size_t i = 0; i < slab->num_classes; i++) {
     const vmp_slab_class *class = &slab->classes[i];
-    for (unsigned f = 0; f <= class->span.num_objects; f++) {
+    for (unsigned f = 0; f <= class->span.num_objects + 1; f++) {
       for (const vmp_span *span = class->lists[f]; span != NULL; span = span->next) {
         fn(context, span->offset, class->span.bytes, "span", merged_fence(span));
       }
@@ -252,7 +258,7 @@ void vmp_slab_walk(const vmp_slab *slab, vmp_walk_fn fn, void *context) {
 }
 
 void vmp_slab_walk_span(const vmp_slab *slab, const vmp_span *span, vmp_walk_fn fn, void *context) {
-  if (span->state != VMP_SPAN_LISTED) return;
+  if (span->state == VMP_SPAN_ARRIVING) return;
   const vmp_slab_class *class = &slab->classes[span->class_index];
   uint64_t offset = span->offset;
   for (unsigned index = 0; index < class->span.num_objects; index++) {

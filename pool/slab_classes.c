@@ -61,7 +61,7 @@ static void describe(vmp_slab_class *class, uint64_t bytes, uint64_t granule_byt
 static bool make_default_classes(vmp_slab *slab) {
   for (size_t i = 0; i < slab->num_default; i++) {
     describe(&slab->classes[i], vmp_class_bytes(i), slab->granule_bytes, VMP_CLASS_DEFAULT);
-    slab->num_lists += slab->classes[i].span.num_objects + 1;
+    slab->num_lists += slab->classes[i].span.num_objects + 2;
   }
   slab->num_classes = slab->num_default;
   if (slab->num_default == 0) return true;
@@ -70,7 +70,7 @@ static bool make_default_classes(vmp_slab *slab) {
   vmp_span **lists = slab->lists;
   for (size_t i = 0; i < slab->num_default; i++) {
     slab->classes[i].lists = lists;
-    lists += slab->classes[i].span.num_objects + 1;
+    lists += slab->classes[i].span.num_objects + 2;
   }
   return true;
 }
@@ -202,7 +202,7 @@ vmp_status vmp_slab_adopt(vmp_slab *slab, const uint64_t *class_bytes, size_t nu
     if (at++ >= limit) {
       status =
           vmp_fail(VMP_ERROR_BUSY, "%zu block sizes can't be adopted: earlier ones still have objects", num_classes);
-    } else if ((lists[i] = vmp_mem_calloc(shape.num_objects + 1, sizeof(vmp_span *))) == NULL) {
+    } else if ((lists[i] = vmp_mem_calloc(shape.num_objects + 2, sizeof(vmp_span *))) == NULL) {
       status = fail_host_memory();
     } else {
       made++;
@@ -224,12 +224,12 @@ vmp_status vmp_slab_adopt(vmp_slab *slab, const uint64_t *class_bytes, size_t nu
     if (at == slab->num_classes) {
       slab->num_classes++;
     } else {
-      slab->num_lists -= class->span.num_objects + 1;
+      slab->num_lists -= class->span.num_objects + 2;
       vmp_mem_free(class->lists);
     }
     describe(class, class_bytes[i], slab->granule_bytes, VMP_CLASS_USER);
     class->lists = lists[i];
-    slab->num_lists += class->span.num_objects + 1;
+    slab->num_lists += class->span.num_objects + 2;
     at++;
   }
   vmp_mem_free(lists);

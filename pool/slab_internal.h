@@ -9,6 +9,7 @@
 //             lists[1]          spans with one free object: looked at first
 //             ...
 //             lists[objects]    empty spans: at most one
+//             lists[objects+1]  sealed spans, with any number of free objects
 //
 //     span    groups[CLEAN]     {bits of objects, fence of when the span came}
 //             groups[FIRST]     {bits, fence}   freed by one set of streams
@@ -44,6 +45,7 @@ typedef struct vmp_span_group {
 typedef enum vmp_span_state {
   VMP_SPAN_ARRIVING = 1,  // the supply is looking for its place, perhaps without the lock: in no list
   VMP_SPAN_LISTED = 2,
+  VMP_SPAN_SEALED = 3,  // in the list of these: hands out nothing, and goes back once it is empty
 } vmp_span_state;
 
 struct vmp_span {
@@ -67,7 +69,7 @@ typedef struct vmp_slab_class {
   uint64_t object_alignment;  // every object's
   vmp_span_shape span;
   uint64_t nonempty;  // bit f - 1: lists[f] isn't empty (full spans have no bit)
-  vmp_span **lists;   // by number of free objects, num_objects + 1 of them
+  vmp_span **lists;   // by number of free objects, and one for the sealed: num_objects + 2 of them
   uint64_t num_spans, num_used;
   uint32_t num_arriving;  // spans on their way
   uint8_t kind;           // vmp_class_kind
@@ -124,14 +126,18 @@ static inline uint64_t vmp_span_all_bits(const vmp_slab_class *class) {
 // ---- steps of every allocation and free: inline ----
 
 // vmp_span_list and vmp_span_unlist put a span into the list for its num_free (at its head), and take it out.
+static inline unsigned vmp_span_list_of(const vmp_slab_class *class, const vmp_span *span) {
+  return __builtin_expect(span->state == VMP_SPAN_SEALED, 0) ? class->span.num_objects + 1 : span->num_free;
+}
 static inline void vmp_span_list(vmp_slab_class *class, vmp_span *span) {
-  vmp_span **head = &class->lists[span->num_free];
+  unsigned number = vmp_span_list_of(class, span);
+  vmp_span **head = &class->lists[number];
   vmp_span *next = *head;
   *head = span;
   span->prev = NULL;
   span->next = next;
   if (next != NULL) next->prev = span;
-  if (span->num_free > 0) class->nonempty |= UINT64_C(1) << (span->num_free - 1u);
+  if (number > 0 && number <= class->span.num_objects) class->nonempty |= UINT64_C(1) << (number - 1u);
 }
 static inline void vmp_span_unlist(vmp_slab_class *class, vmp_span *span) {
   vmp_span *next = span->next;
@@ -141,8 +147,11 @@ static inline void vmp_span_unlist(vmp_slab_class *class, vmp_span *span) {
     prev->next = next;
     return;
   }
-  class->lists[span->num_free] = next;
-  if (next == NULL && span->num_free > 0) class->nonempty &= ~(UINT64_C(1) << (span->num_free - 1u));
+  unsigned number = vmp_span_list_of(class, span);
+  class->lists[number] = next;
+  if (next == NULL && number > 0 && number <= class->span.num_objects) {
+    class->nonempty &= ~(UINT64_C(1) << (number - 1u));
+  }
 }
 
 // vmp_span_settle makes the objects of a group clean if its fence is known complete: the group is free for another

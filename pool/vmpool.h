@@ -153,6 +153,8 @@ typedef struct vmp_pool_options {
 
   uint64_t poison_byte, quarantine_bytes;  // debug, off by default: vmpool_debug.h
   int guard_slots;
+  int single_submitter;  // 1: whoever calls vmp_pool_defragment is the only one who submits work that touches the pool's
+                         // memory: it may copy without vmp_quiescent_begin (vmpool_compact.h)
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)
@@ -262,7 +264,8 @@ VMP_API vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_r
 //
 // It stops when the wanted size can be had, at a limit, or when nothing improves; a run directly after one that stopped
 // because nothing improves moves nothing. *out_report (may be NULL) says what was done, after a failure too.
-// Errors: VMP_ERROR_INVALID_VALUE, VMP_ERROR_FORKED; VMP_ERROR_BUSY: another thread is defragmenting the pool;
+// Errors: VMP_ERROR_INVALID_VALUE (allow_copy without vmp_quiescent_begin, too), VMP_ERROR_FORKED; VMP_ERROR_BUSY:
+// another thread is defragmenting the pool;
 // VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_DRIVER and the other driver errors: a call failed. The call's own part is
 // undone; what was moved before stays where it is, and nothing is lost.
 typedef struct vmp_defragment_options {
@@ -275,6 +278,9 @@ typedef struct vmp_defragment_options {
                               // has been moved stays, and the largest block may have become smaller
   int dry_run;                // 1: the report says what would be done, and nothing is; what is beyond the limits is
                               // reported as released, at most, and yet as there to be gathered
+  uint32_t allow_copy;        // VMP_DEFRAGMENT_SPLIT | VMP_DEFRAGMENT_MESH (vmpool_compact.h): before gathering, chunks
+                              // that little live memory pins are replaced; 0: nothing is copied
+  uint64_t max_copied_bytes;  // 0: no limit
 } vmp_defragment_options;
 #define VMP_DEFRAGMENT_OPTIONS_INIT VMP_INIT(vmp_defragment_options)
 
@@ -299,6 +305,11 @@ typedef struct vmp_defragment_report {
                                                                      // would make at most
   int stop;            // vmp_defragment_stop
   const char *reason;  // the same as a sentence; static storage
+  uint64_t mapped_before, mapped_after;
+  uint64_t copied_bytes;                  // device to device
+  uint64_t split_chunks, meshed_chunks;   // replaced; dry run: meshing is planned as if nothing had been split
+  uint64_t left_pinned, left_other;       // bytes of chunks that stay as they are because they are pinned, or shared,
+                                          // kept apart, or no blocks' (regions, captures)
 } vmp_defragment_report;
 #define VMP_DEFRAGMENT_REPORT_INIT VMP_INIT(vmp_defragment_report)
 
@@ -387,6 +398,7 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 
 #include "pool/vmpool_adapt.h"  // IWYU pragma: export
 #include "pool/vmpool_capture.h"
+#include "pool/vmpool_compact.h"
 #include "pool/vmpool_debug.h"  // IWYU pragma: export
 #include "pool/vmpool_log.h"    // IWYU pragma: export
 #include "pool/vmpool_pin.h"

@@ -321,7 +321,7 @@ void vmp_backing_get_stats(const vmp_backing *b, vmp_backing_stats *out) {
   out->parked_bytes = b->chunks.parked_bytes;
   out->spare_bytes = b->chunks.spare_bytes;
   out->retiring_bytes = b->retiring.slots << b->granule_log2;
-  out->broken_bytes = (b->broken.slots << b->granule_log2) + b->chunks.broken_bytes;
+  out->broken_bytes = (b->broken.slots << b->granule_log2) + b->chunks.broken_bytes + b->lost_bytes;
   out->pinned_bytes = b->chunks.pinned_bytes;
   out->chunks = b->chunks.count;
   out->chunks_created = b->chunks.created;

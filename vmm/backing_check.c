@@ -138,12 +138,22 @@ static void check_table(const vmp_backing *b, tally *sum, vmp_report *report) {
 // A chunk's home in the table, and the number of places that show it, counted from the records' side.
 static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, uint64_t *shared_places,
                              vmp_report *report) {
-  uint64_t held = 0, mapped = 0, moved = 0, shared_bytes = 0;
+  uint64_t held = 0, mapped = 0, moved = 0, shared_bytes = 0, lost = 0;
   for (uint32_t id = 1; id <= b->chunks.records.touched; id++) {
     const chunk *c = backing_chunk(b, id);
     if (!c->used) continue;  // a free record; the handle of one in transit is not ours to read
     held += chunk_bytes(&b->chunks, c);
     if (!vmp_fence_is_none(c->moved)) moved++;
+    lost += c->lost != 0 ? chunk_bytes(&b->chunks, c) : 0;
+    for (uint32_t at = c->shares, n = 0; at != 0 && at <= b->places.touched && n <= b->places.used; n++) {
+      lost += backing_place(b, at)->lost != 0 ? b->granule_bytes : 0;
+      at = backing_place(b, at)->next_share;
+    }
+    if ((c->lost != 0 && (c->state != CHUNK_LIVE || c->shares != 0)) ||
+        (b->transits == 0 && c->sealed != 0 && c->shares == 0)) {
+      vmp_report_fault(report, "backing: chunk %u is lost or sealed, in state %s with %s", id, chunk_word(c),
+                       c->shares != 0 ? "several places" : "one place");
+    }
     bool shared = c->shares != 0;
     bool home = !shared && (c->state == CHUNK_LIVE || c->state == CHUNK_PARKED || c->state == CHUNK_BROKEN);
     if (shared) {
@@ -168,6 +178,10 @@ static uint64_t check_chunks(const vmp_backing *b, const uint32_t *aliases, uint
   if (shared_bytes != b->shared_bytes) {
     vmp_report_fault(report, "backing: shared_bytes is %llu, and %llu are shared", (unsigned long long)b->shared_bytes,
                      (unsigned long long)shared_bytes);
+  }
+  if (lost != b->lost_bytes) {
+    vmp_report_fault(report, "backing: %llu bytes are lost, but %llu are counted", (unsigned long long)lost,
+                     (unsigned long long)b->lost_bytes);
   }
   if (b->transits == 0 && held != b->chunks.held_bytes) {
     vmp_report_fault(report, "backing: held_bytes is %llu and the chunks have %llu",

@@ -152,24 +152,28 @@ static void roll_back(vmp_backing *b, plan *p) {
   plan_undo_records(b, p);
 }
 
-// retire_old_home turns a taken chunk's old slots into a retiring place: the old mapping goes when its users are done.
-static void retire_old_home(vmp_backing *b, const piece *at, vmp_fence fence) {
-  uint64_t slots = UINT64_C(1) << at->order;
-  place *old = backing_place(b, at->place);
-  *old = (place){.slot = at->old_slot,
-                 .slots = slots,
-                 .chunk = at->chunk,
+void backing_retire_home(vmp_backing *b, uint32_t chunk_id, uint32_t place_id, uint64_t old_slot, vmp_fence fence) {
+  chunk *c = backing_chunk(b, chunk_id);
+  place *old = backing_place(b, place_id);
+  *old = (place){.slot = old_slot,
+                 .slots = chunk_slots(c),
+                 .chunk = chunk_id,
                  .state = PLACE_RETIRING,
                  .fence = fence,
-                 .generation = backing_chunk(b, at->chunk)->generation};
-  backing_set_words(b, at->old_slot, slots, WORD_PLACE | at->place);
-  place_list_add(b, &b->retiring, at->place);
-  backing_chunk(b, at->chunk)->aliases++;
-  b->slots_retired += slots;
+                 .generation = c->generation};
+  backing_set_words(b, old_slot, chunk_slots(c), WORD_PLACE | place_id);
+  place_list_add(b, &b->retiring, place_id);
+  c->aliases++;
+  b->slots_retired += chunk_slots(c);
+  backing_tell(b, VMP_BACKING_RETIRED, chunk_id, old_slot, chunk_slots(c), &(vmp_backing_change){.fence = fence});
+}
+
+// retire_old_home retires a taken chunk's old slots: the old mapping goes when its users are done.
+static void retire_old_home(vmp_backing *b, const piece *at, vmp_fence fence) {
   b->takes++;
-  vmp_backing_change taken = {.from = backing_slot_address(b, at->old_slot)}, retired = {.fence = fence};
-  backing_tell(b, VMP_BACKING_TAKEN, at->chunk, at->slot, slots, &taken);
-  backing_tell(b, VMP_BACKING_RETIRED, at->chunk, at->old_slot, slots, &retired);
+  vmp_backing_change taken = {.from = backing_slot_address(b, at->old_slot)};
+  backing_tell(b, VMP_BACKING_TAKEN, at->chunk, at->slot, UINT64_C(1) << at->order, &taken);
+  backing_retire_home(b, at->chunk, at->place, at->old_slot, fence);
 }
 
 static void commit(vmp_backing *b, plan *p) {

@@ -21,6 +21,12 @@ static uint64_t one_mapping(const vmp_backing *b, uint64_t slot, uint64_t *out_g
   return slot + p->slots;
 }
 
+// is_lost: whether the slot's chunk isn't mapped there, though it is at home.
+static bool is_lost(const vmp_backing *b, uint64_t slot) {
+  uint32_t word = backing_word(b, slot);
+  return word_is_home(word) && backing_chunk(b, word & WORD_INDEX)->lost == CHUNK_LOST_UNMAPPED;
+}
+
 static int unmap_slots(vmp_backing *b, uint64_t slot, uint64_t end) {
   return vmp_drv_mem_unmap(b->options.driver, backing_slot_address(b, slot), (size_t)((end - slot) << b->granule_log2));
 }
@@ -44,13 +50,18 @@ static void unmap_run(vmp_backing *b, uint64_t slot, uint64_t end, const callbac
 // unmap_everything removes every mapping that the slot table knows.
 static void unmap_everything(vmp_backing *b, vmp_status *first) {
   callback_list callbacks;
+  uint64_t ignored;
   callbacks_copy(b, &callbacks);
   for (size_t i = 0; i < b->num_reservations; i++) {
     const reservation *r = &b->reservations[i];
     uint64_t end = r->first_slot + r->slots, slot = r->first_slot;
     while ((slot = backing_skip_unmapped(b, slot, end)) < end) {
+      if (is_lost(b, slot)) {
+        slot = one_mapping(b, slot, &ignored);
+        continue;
+      }
       uint64_t run = slot;
-      while (run < end && backing_word(b, run) != 0) run++;
+      while (run < end && backing_word(b, run) != 0 && !is_lost(b, run)) run++;
       unmap_run(b, slot, run, &callbacks, first);
       slot = run;
     }

@@ -49,7 +49,7 @@ static bool leave_out(const vmp_backing *b, uint64_t slot, uint64_t end, idle_co
     uint32_t word = backing_word(b, slot);
     if (word_is_home(word)) {
       const chunk *c = backing_chunk(b, word & WORD_INDEX);
-      if (c->state != CHUNK_PARKED && c->state != CHUNK_LIVE) return false;
+      if ((c->state != CHUNK_PARKED && c->state != CHUNK_LIVE) || (c->sealed | c->lost) != 0) return false;
       if (c->state == CHUNK_PARKED && !c->page) {
         uint64_t *count = &idle->count[kind_of(b, c)][c->order];
         if (*count > 0) (*count)--;

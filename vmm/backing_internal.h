@@ -56,6 +56,7 @@ typedef struct place {
   uint32_t next_share;  // in the list that begins at chunk.shares
   uint32_t live;        // claims that touch the chunk here
   uint64_t low, high;   // its window: the bytes of the chunk that claims here may touch
+  uint8_t lost;         // 1: joined, but without access
 } place;
 
 typedef struct place_list {
@@ -94,6 +95,7 @@ struct vmp_backing {
   uint64_t takes, takes_resized, slots_retired, leaf_bytes;
   uint64_t shares, shared_bytes;  // places of shared chunks made so far; shared chunks
   uint64_t generation;            // the last one given to a mapping
+  uint64_t lost_bytes;            // of lost chunks and places
   bool prefer_parked;
   uint64_t device_left, device_left_held;  // what the device had left when it was last asked, and what was held then
   vmp_backing_observer observer;           // NULL: nobody
@@ -267,7 +269,29 @@ void share_break(vmp_backing *b, uint32_t place_id);
 // left out.
 void share_check(const vmp_backing *b, uint32_t chunk_id, uint64_t *places, vmp_report *report);
 
+// share_commit_joined maps a chunk at one more slot, whose own chunk has gone: its claims are this place's now. The nodes
+// are the caller's: one for the place, one for the host's home where it isn't shared yet (given back where it is).
+void share_commit_joined(vmp_backing *b, uint32_t chunk_id, uint32_t place_id, uint32_t home_id, const place *joined);
+// share_heal grants the access that joined places lack. MAY UNLOCK.
+bool share_heal(vmp_backing *b, uint32_t chunk_id, uint64_t *most, vmp_backing_calls *calls);
+
+// ---- backing_compact.c ----
+// backing_now_idle: the last claim of a chunk at home has gone; it is parked, or, where it is lost, spare or broken.
+void backing_now_idle(vmp_backing *b, uint32_t id);
+static inline void backing_idle(vmp_backing *b, uint32_t id) {
+  if (__builtin_expect(backing_chunk(b, id)->lost != 0, 0)) {
+    backing_now_idle(b, id);
+  } else {
+    chunk_to_parked(&b->chunks, id);
+  }
+}
+// backing_heal_lost tries to map up to `most` lost chunks and places again. MAY UNLOCK.
+bool backing_heal_lost(vmp_backing *b, uint64_t most, vmp_backing_calls *calls);
+
 // ---- backing_commit.c ----
+// backing_retire_home turns the old slots of a chunk that has another home now into a retiring place, with a node that the
+// caller has taken for it.
+void backing_retire_home(vmp_backing *b, uint32_t chunk_id, uint32_t place_id, uint64_t old_slot, vmp_fence fence);
 // plan_execute makes the driver calls of a plan (MAY UNLOCK) and commits it, or undoes it. *out_created: bytes that
 // could be created before a create failed (UINT64_MAX when no create failed).
 vmp_status plan_execute(vmp_backing *b, plan *p, uint64_t *out_created);

@@ -12,7 +12,9 @@ static inline uint64_t end_slot(const vmp_backing *b, uint64_t offset, uint64_t 
   return ((offset + bytes - 1) >> b->granule_log2) + 1;
 }
 
-static bool chunk_is_usable(const chunk *c) { return c->state == CHUNK_LIVE || c->state == CHUNK_PARKED; }
+static bool chunk_is_usable(const chunk *c) {
+  return (c->state == CHUNK_LIVE || c->state == CHUNK_PARKED) && (c->sealed | c->lost) == 0;
+}
 
 static vmp_cost op_cost(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream) {
   const vmp_backing *b = self;
@@ -424,8 +426,9 @@ static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fe
     // Of the same streams a later fence says it all; what others have finished need not be kept.
     bool fresh = (c->fence.streams & ~fence.streams) != 0 && vmp_clock_known_complete(b->options.clock, c->fence);
     c->fence = fresh ? fence : vmp_fence_merge(c->fence, fence);
-    if (--c->live == 0) chunk_to_parked(&b->chunks, id);
-    slot = c->home + chunk_slots(c);
+    uint64_t next = c->home + chunk_slots(c);  // a lost one has no home then
+    if (--c->live == 0) backing_idle(b, id);
+    slot = next;
   }
   return all_mapped;
 }

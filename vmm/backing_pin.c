@@ -34,8 +34,9 @@ void vmp_backing_unpin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
     if (--c->pins == 0) b->chunks.pinned_bytes -= chunk_bytes(&b->chunks, c);
     if (shared != NULL) {
       share_uncount(b, shared, VMP_FENCE_NONE);
-    } else if (--c->live == 0)
-      chunk_to_parked(&b->chunks, id);
+    } else if (--c->live == 0) {
+      backing_idle(b, id);
+    }
   }
 }
 

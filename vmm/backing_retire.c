@@ -184,6 +184,7 @@ bool vmp_backing_poll_some(vmp_backing *b, uint64_t most, vmp_backing_calls *cal
   poll_clock(b);
   bool changed = remove_all(b, collect_places, commit_places, &most, &calls->unmap);
   if (remove_all(b, collect_broken_chunks, commit_broken_chunks, &most, &calls->unmap)) changed = true;
+  if (b->lost_bytes > 0 && backing_heal_lost(b, most, calls)) changed = true;
   b->polled_places = b->retiring.count;
   return changed;
 }
@@ -194,7 +195,7 @@ bool vmp_backing_poll(vmp_backing *b) {
 }
 
 void backing_poll_if_crowded(vmp_backing *b) {
-  if (b->broken.count > 0 || b->chunks.broken_bytes > 0 || b->retiring.count >= b->polled_places + CROWDED_PLACES) {
+  if (b->broken.count > 0 || b->chunks.broken_bytes > 0 || b->lost_bytes > 0 || b->retiring.count >= b->polled_places + CROWDED_PLACES) {
     (void)vmp_backing_poll(b);
   }
 }

@@ -10,6 +10,7 @@ static uint64_t size_of(const vmp_backing *b, const place *p) { return p->slots 
 // ---- what claims meet ----
 
 bool share_covers(const vmp_backing *b, const place *p, uint64_t offset, uint64_t end) {
+  if (backing_chunk(b, p->chunk)->sealed != 0) return false;
   uint64_t base = base_of(b, p), base_end = base + size_of(b, p);
   if (offset < base) offset = base;
   if (end > base_end) end = base_end;
@@ -18,6 +19,10 @@ bool share_covers(const vmp_backing *b, const place *p, uint64_t offset, uint64_
 
 vmp_run_state share_run(const vmp_backing *b, const place *p, uint64_t offset, uint64_t *out_end) {
   uint64_t at = offset - base_of(b, p);
+  if (backing_chunk(b, p->chunk)->sealed != 0) {
+    *out_end = base_of(b, p) + size_of(b, p);
+    return VMP_RUN_BLOCKED;
+  }
   bool before = at < p->low && p->low < p->high, inside = at >= p->low && at < p->high;
   *out_end = base_of(b, p) + (before ? p->low : inside ? p->high : size_of(b, p));
   return inside ? VMP_RUN_MAPPED : VMP_RUN_BLOCKED;
@@ -85,6 +90,8 @@ static void retire(vmp_backing *b, uint32_t place_id) {
   chunk *c = backing_chunk(b, p->chunk);
   unlink_share(b, place_id);
   give_window(b, p);
+  if (p->lost != 0) b->lost_bytes -= size_of(b, p);
+  p->lost = 0;
   p->state = PLACE_RETIRING;
   if (vmp_clock_known_complete(b->options.clock, p->fence)) p->fence = VMP_FENCE_NONE;
   chunk_set_moved(&b->chunks, c, vmp_fence_merge(c->moved, p->fence));
@@ -103,12 +110,18 @@ static void go_home(vmp_backing *b, uint32_t chunk_id) {
   const place *p = backing_place(b, place_id);
   c->shares = 0;
   b->shared_bytes -= chunk_bytes(&b->chunks, c);
+  c->sealed = 0;
+  if (p->lost != 0) {  // without access: lost as a whole
+    b->lost_bytes -= size_of(b, p);
+    c->lost = CHUNK_LOST_ACCESS;
+    b->lost_bytes += chunk_bytes(&b->chunks, c);
+  }
   c->home = p->slot;
   c->generation = p->generation;
   backing_set_words(b, p->slot, p->slots, WORD_HOME | chunk_id);
   log_window(b, p);
   vmp_node_give(&b->places, place_id);
-  if (c->live == 0) chunk_to_parked(&b->chunks, chunk_id);
+  if (c->live == 0) backing_idle(b, chunk_id);
 }
 
 // settle ends places without claims, as long as another made one is left.
@@ -261,6 +274,54 @@ void share_break(vmp_backing *b, uint32_t place_id) {
   backing_chunk(b, p->chunk)->aliases++;
   backing_tell(b, VMP_BACKING_RETIRED, p->chunk, p->slot, p->slots, NULL);
   settle(b, p->chunk);
+}
+
+// ---- joining ----
+
+void share_commit_joined(vmp_backing *b, uint32_t chunk_id, uint32_t place_id, uint32_t home_id, const place *joined) {
+  chunk *c = backing_chunk(b, chunk_id);
+  vmp_node_give(&b->places, home_id);  // leave_home takes it again, where it needs one
+  if (c->shares == 0) (void)leave_home(b, chunk_id);
+  for (uint32_t id = c->shares; id != 0; id = backing_place(b, id)->next_share) log_window(b, backing_place(b, id));
+  place *p = backing_place(b, place_id);
+  *p = *joined;
+  p->chunk = chunk_id;
+  p->state = PLACE_SHARED;
+  p->next_share = c->shares;
+  c->shares = place_id;
+  c->live += p->live;
+  chunk_set_moved(&b->chunks, c, vmp_fence_merge(c->moved, p->fence));
+  if (p->lost != 0) b->lost_bytes += size_of(b, p);
+  backing_set_words(b, p->slot, p->slots, WORD_PLACE | place_id);
+  vmp_backing_change shared = {.from = address_beside(b, place_id)};
+  backing_tell(b, VMP_BACKING_SHARED, chunk_id, p->slot, p->slots, &shared);
+  log_window(b, p);
+  settle(b, chunk_id);
+}
+
+bool share_heal(vmp_backing *b, uint32_t chunk_id, uint64_t *most, vmp_backing_calls *calls) {
+  for (uint32_t id = backing_chunk(b, chunk_id)->shares; id != 0 && *most > 0; id = backing_place(b, id)->next_share) {
+    place *p = backing_place(b, id);
+    if (p->lost == 0) continue;
+    (*most)--;
+    p->live++;  // the place stays meanwhile
+    backing_chunk(b, chunk_id)->live++;
+    uint64_t address = backing_slot_address(b, p->slot);
+    b->transits++;
+    backing_unlock(b);
+    calls->set_access++;
+    int code = vmp_drv_mem_set_access(b->options.driver, address, (size_t)size_of(b, p), b->access, b->num_access);
+    backing_lock(b);
+    b->transits--;
+    if (code == 0) {
+      b->lost_bytes -= size_of(b, p);
+      p->lost = 0;
+    }
+    share_uncount(b, p, VMP_FENCE_NONE);
+    backing_wake(b);
+    return code == 0;  // the list may be another one now
+  }
+  return false;
 }
 
 // ---- the claim ----

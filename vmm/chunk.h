@@ -34,6 +34,8 @@
 
 typedef enum chunk_state { CHUNK_TRANSIT = 0, CHUNK_LIVE, CHUNK_PARKED, CHUNK_SPARE, CHUNK_BROKEN } chunk_state;
 
+typedef enum chunk_lost { CHUNK_LOST_NOT = 0, CHUNK_LOST_UNMAPPED, CHUNK_LOST_ACCESS } chunk_lost;
+
 typedef struct chunk {
   uint32_t next, prev;  // in its list; first, so that a free record's link lies there
   uint64_t home;        // first slot, while it is mapped there alone
@@ -52,6 +54,8 @@ typedef struct chunk {
   uint8_t page;   // a region's page: once it is parked, others take it last, and only when complete
   uint8_t apart;  // 1: nobody's host until it is parked (backing_share.h)
   uint8_t ahead;  // 1: made ahead of need, and nobody has used it yet
+  uint8_t sealed;  // 1: no claim may come, until it has one place only; live claims stay (backing_compact.h)
+  uint8_t lost;    // chunk_lost: live, but not mapped at home
 } chunk;
 
 _Static_assert(sizeof(chunk) <= VMP_NODE_SMALL_BYTES, "chunk_at knows how many come in a block");

@@ -76,6 +76,7 @@ AT(vmp_pool_options, poison_byte, 264);
 AT(vmp_pool_options, quarantine_bytes, 272);
 AT(vmp_pool_options, guard_slots, 280);
 AT(vmp_pool_options, adaptive_share, 256);
+AT(vmp_pool_options, single_submitter, 284);
 
 SIZE(vmp_class_proposal, 560);
 AT(vmp_class_proposal, struct_size, 0);
@@ -125,14 +126,16 @@ AT(vmp_trim_report, kept_live_bytes, 24);
 AT(vmp_trim_report, kept_other_bytes, 32);
 AT(vmp_trim_report, kept_pinned_bytes, 40);
 
-SIZE(vmp_defragment_options, 40);
+SIZE(vmp_defragment_options, 48);
 AT(vmp_defragment_options, struct_size, 0);
 AT(vmp_defragment_options, want_bytes, 8);
 AT(vmp_defragment_options, max_driver_calls, 16);
 AT(vmp_defragment_options, max_us, 24);
 AT(vmp_defragment_options, dry_run, 32);
+AT(vmp_defragment_options, allow_copy, 36);
+AT(vmp_defragment_options, max_copied_bytes, 40);
 
-SIZE(vmp_defragment_report, 104);
+SIZE(vmp_defragment_report, 160);
 AT(vmp_defragment_report, struct_size, 0);
 AT(vmp_defragment_report, largest_free_mapped_before, 8);
 AT(vmp_defragment_report, largest_free_mapped_after, 16);
@@ -146,6 +149,13 @@ AT(vmp_defragment_report, unmap_calls, 72);
 AT(vmp_defragment_report, release_calls, 80);
 AT(vmp_defragment_report, stop, 88);
 AT(vmp_defragment_report, reason, 96);
+AT(vmp_defragment_report, mapped_before, 104);
+AT(vmp_defragment_report, mapped_after, 112);
+AT(vmp_defragment_report, copied_bytes, 120);
+AT(vmp_defragment_report, split_chunks, 128);
+AT(vmp_defragment_report, meshed_chunks, 136);
+AT(vmp_defragment_report, left_pinned, 144);
+AT(vmp_defragment_report, left_other, 152);
 
 SIZE(vmp_pool_stats_data, 408);
 AT(vmp_pool_stats_data, struct_size, 0);
