@@ -111,6 +111,36 @@ VTEST(Map, ManyFarPiecesFitIntoTheRows) {
   free(text);
 }
 
+// Slab's blocks of neighbouring size classes have different colours, of one class the same; others keep their layer's.
+VTEST(Map, ColoursSlabByClass) {
+  enum { BLOCKS = 24 };
+  static snapshot_block blocks[BLOCKS];
+  for (size_t i = 0; i < BLOCKS; i++) {
+    const uint64_t bytes = i < 8 ? 4096 : i < 16 ? 4608 : 4096;
+    blocks[i] =
+        (snapshot_block){.offset = i / 8 * (2 << 20), .bytes = bytes, .layer = i < 16 ? SNAPSHOT_SLAB : SNAPSHOT_MID};
+    blocks[i].offset += i % 8 * bytes;
+  }
+  snapshot_run run = {.bytes = 6 << 20, .state = SNAPSHOT_MAPPED};
+  snapshot_range range = {.bytes = 6 << 20, .runs = &run, .num_runs = 1, .blocks = blocks, .num_blocks = BLOCKS};
+  const snapshot s = {.granule = 2 << 20, .ranges = &range, .num_ranges = 1};
+  map_style style = {.width = 80, .color = true, .classes = true};
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *out = open_memstream(&text, &bytes);
+  VEXPECT_TRUE(map_ranges(out, &style, &s, 4));
+  fclose(out);
+  // 4096 bytes are class 7, 4608 class 8: the colours after the first and the second.
+  VEXPECT_STR_CONTAINS(text, "\n            \x1b[36m1\x1b[0m\x1b[33m1\x1b[0m\x1b[32m1\x1b[0m\n");
+  free(text);
+  style.classes = false;
+  out = open_memstream(&text, &bytes);
+  VEXPECT_TRUE(map_ranges(out, &style, &s, 4));
+  fclose(out);
+  VEXPECT_STR_CONTAINS(text, "\n            \x1b[35m11\x1b[0m\x1b[32m1\x1b[0m\n");
+  free(text);
+}
+
 // The parts of the ledger add up to the device.
 VTEST(Map, LedgerAddsUp) {
   snapshot s;

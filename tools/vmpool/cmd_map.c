@@ -10,7 +10,7 @@
 #include "tools/vmpool/map.h"
 #include "tools/vmpool/views.h"
 
-enum { OPTION_ROWS = 256, OPTION_RANGE, OPTION_FIT };
+enum { OPTION_ROWS = 256, OPTION_RANGE, OPTION_FIT, OPTION_CLASSES };
 
 static const struct argp_option option_list[] = {
     {"rows", OPTION_ROWS, "N", 0, "Rows of cells per range, at most (default 16)", 0},
@@ -20,6 +20,7 @@ static const struct argp_option option_list[] = {
      "the first range",
      0},
     {"fit", OPTION_FIT, "SIZE", 0, "Say whether a block of this size fits, and at what cost", 0},
+    {"classes", OPTION_CLASSES, 0, 0, "Colour slab's blocks by their size class (needs colours)", 0},
     LOOK_OPTIONS,
     {0},
 };
@@ -44,7 +45,7 @@ static const char doc[] =
 typedef struct arguments {
   const char *path;
   uint64_t rows, fit;
-  bool has_range, is_relative;
+  bool has_range, is_relative, classes;
   uint64_t from, to;
   look look;
   tool_error error;
@@ -77,6 +78,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_ROWS: return cmd_number("--rows", text, 1, 100000, &a->rows, &a->error);
     case OPTION_RANGE: return parse_range(a, text);
     case OPTION_FIT: return cmd_size("--fit", text, &a->fit, &a->error);
+    case OPTION_CLASSES: a->classes = true; return 0;
     case ARGP_KEY_ARG:
       if (a->path != NULL) return cmd_bad(&a->error, "one snapshot at a time; '%s' is a second one", text);
       a->path = text;
@@ -91,7 +93,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 static const struct argp argp = {option_list, parse, "SNAPSHOT", doc, NULL, NULL, NULL};
 
 static bool draw(const arguments *a, const snapshot *s, tool_error *error) {
-  const map_style style = look_style(&a->look);
+  map_style style = look_style(&a->look);
+  style.classes = a->classes;
   bool good;
   view_head(stdout, s);
   putchar('\n');

@@ -36,10 +36,21 @@ static const char *character(const map_style *style, const glyph *g) { return st
 
 // ---- cells ----
 
+#define CLASS_COLORS 6u
+
 typedef struct cell {
   uint64_t state_bytes[SNAPSHOT_NUM_STATES];
   uint64_t layer_bytes[SNAPSHOT_NUM_LAYERS];
+  uint64_t class_bytes[CLASS_COLORS];  // of slab's blocks, by the colour of their class
 } cell;
+
+// class_color: which of the colours a slab block's size has: neighbouring classes, 8 to a doubling, have different
+// ones.
+static size_t class_color(uint64_t bytes) {
+  uint64_t steps = bytes > 0 ? (bytes - 1) / 512 : 0, doublings = 0;
+  for (; steps >= 16; steps /= 2) doublings++;
+  return (size_t)((doublings * 8 + steps) % CLASS_COLORS);
+}
 
 // piece: a stretch of cells that is drawn; between two pieces lies a collapsed gap.
 typedef struct piece {
@@ -132,6 +143,9 @@ static void fill_cells(const layout *l, cursor *c, uint64_t first, uint64_t coun
   for (size_t i = c->block; i < r->num_blocks && r->blocks[i].offset < row_end; i++) {
     spread(cells, first, count, l->cell_bytes, r->blocks[i].offset, r->blocks[i].bytes,
            offsetof(cell, layer_bytes) + (size_t)r->blocks[i].layer * sizeof(uint64_t));
+    if (r->blocks[i].layer != SNAPSHOT_SLAB) continue;
+    spread(cells, first, count, l->cell_bytes, r->blocks[i].offset, r->blocks[i].bytes,
+           offsetof(cell, class_bytes) + class_color(r->blocks[i].bytes) * sizeof(uint64_t));
   }
 }
 
@@ -149,6 +163,18 @@ static const glyph *state_glyph(const cell *c, uint64_t cell_bytes) {
   return most == SNAPSHOT_MAPPED && backed < cell_bytes ? &partly_glyph : &state_glyphs[most];
 }
 
+// block_color: of the layer that most of the cell's live bytes are of; with classes, slab's of their most common class.
+static style_color block_color(const map_style *style, const cell *c, snapshot_layer most) {
+  static const style_color colors[CLASS_COLORS] = {STYLE_MAGENTA, STYLE_CYAN, STYLE_YELLOW,
+                                                   STYLE_BLUE,    STYLE_RED,  STYLE_GREEN};
+  if (!style->classes || most != SNAPSHOT_SLAB) return layer_colors[most];
+  size_t best = 0;
+  for (size_t i = 1; i < CLASS_COLORS; i++) {
+    if (c->class_bytes[i] > c->class_bytes[best]) best = i;
+  }
+  return colors[best];
+}
+
 static void put_blocks(FILE *out, const map_style *style, style_color *pen, const cell *c, uint64_t cell_bytes) {
   uint64_t live = 0;
   snapshot_layer most = SNAPSHOT_SLAB;
@@ -161,7 +187,7 @@ static void put_blocks(FILE *out, const map_style *style, style_color *pen, cons
   if (level > steps) level = steps;
   if (level == 0 && live > 0) level = 1;                       // something is live
   if (level == steps && live < cell_bytes) level = steps - 1;  // something is free
-  style_switch(out, style, pen, level > 0 ? layer_colors[most] : STYLE_PLAIN);
+  style_switch(out, style, pen, level > 0 ? block_color(style, c, most) : STYLE_PLAIN);
   fputs(style->utf8 ? eighths[level] : tenths[level], out);
 }
 
@@ -294,4 +320,5 @@ void map_legend(FILE *out, const map_style *style) {
   fputs("       ", out);
   for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++) legend_item(out, style, &layers[i], &column);
   fputc('\n', out);
+  if (style->classes) fputs("        slab's blocks have one of six colours, by size class\n", out);
 }

@@ -27,6 +27,7 @@ typedef struct map_style {
   bool utf8;       // block elements; else ASCII
   bool color;
   style_depth depth;
+  bool classes;  // slab's blocks are coloured by their size class (map)
 } map_style;
 
 #define STYLE_MIN_WIDTH 40u
