@@ -13,9 +13,10 @@
 enum { OPTION_FORMAT = 256, OPTION_TABLE, OPTION_LAST, OPTION_WIDTH };
 
 static const struct argp_option option_list[] = {
-    {"format", OPTION_FORMAT, "NAME", 0, "memory_viz, perfetto, svg, png, csv, prometheus or folded", 0},
+    {"format", OPTION_FORMAT, "memory_viz|perfetto|svg|png|csv|prometheus|folded", 0, "The form of the file", 0},
     {"output", 'o', "FILE", 0, "The file to write; - is standard output", 0},
-    {"table", OPTION_TABLE, "NAME", 0, "csv: blocks (default), chunks, areas, stats or events (these need a LOG)", 0},
+    {"table", OPTION_TABLE, "blocks|chunks|areas|stats|events", 0,
+     "csv: which table (default blocks; events need a LOG)", 0},
     {"last", OPTION_LAST, "N", 0, "memory_viz: the latest N events only (default: all; its viewer is slow with many)",
      0},
     {"width", OPTION_WIDTH, "PIXELS", 0, "svg, png: how wide (default 1200)", 0},

@@ -85,7 +85,7 @@ static const struct argp train_argp = {
     "Writes the allocations of training steps, worked out from a model's public shape.\v"
     "Examples:\n"
     "  vmpool generate train --model gpt2 --batch 8 | vmpool replay -\n"
-    "  vmpool generate train --model gpt2-xl --batch 4 --seq 256..1024 --steps 30 --seed 1 -o gpt2-xl.trace\n"
+    "  vmpool generate train --model gpt2-xl --batch 4 --seq 256..1024 --steps 30 -o gpt2-xl.trace\n"
     "  vmpool generate train --model llama-3-8b --seq 8192 --recompute -o llama.trace\n"
     "\n"
     "Mixed precision (bf16, with fp32 master weights and moments), Adam, attention without the score matrix, one "

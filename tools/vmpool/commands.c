@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/common/number.h"
@@ -26,6 +27,7 @@ static error_t parse_wrapped(int key, char *argument, struct argp_state *state) 
 bool cmd_parse(const struct argp *argp, int argc, char **argv, void *input, tool_error *error) {
   const wrapped w = {.inner = argp, .input = input};
   struct argp outer = *argp;
+  (void)setenv("ARGP_HELP_FMT", "rmargin=100", 0);  // so that no example is broken
   outer.parser = parse_wrapped;
   if (argp_parse(&outer, argc, argv, 0, NULL, (void *)(uintptr_t)&w) == 0) return true;
   if (error->text[0] != '\0') cmd_fail(argv[0], error);  // else argp has printed its line

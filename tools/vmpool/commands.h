@@ -8,6 +8,7 @@
 #define VMPOOL_TOOLS_VMPOOL_COMMANDS_H_
 
 #include <argp.h>
+#include <stddef.h>
 
 #include "tools/common/error.h"
 
@@ -17,6 +18,18 @@ int cmd_replay(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_map(int argc, char **argv);
+// command_list: every command, in the order of vmpool help. cmd_run chooses one by argv[1], as main does.
+typedef struct command_row {
+  const char *name, *full_name;
+  int (*run)(int argc, char **argv);
+  const char *summary;
+} command_row;
+extern const command_row command_list[];
+extern const size_t command_count;
+int cmd_run(int argc, char **argv);
+
+int cmd_completion(int argc, char **argv);
+int cmd_man(int argc, char **argv);
 int cmd_advise(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_html(int argc, char **argv);

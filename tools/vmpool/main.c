@@ -12,13 +12,7 @@
 const char *argp_program_version =
     "vmpool " TEXT(VMP_VERSION_MAJOR) "." TEXT(VMP_VERSION_MINOR) "." TEXT(VMP_VERSION_PATCH);
 
-typedef struct command {
-  const char *name, *full_name;
-  int (*run)(int argc, char **argv);
-  const char *summary;
-} command;
-
-static const command commands[] = {
+const command_row command_list[] = {
     {"demo", "vmpool demo", cmd_demo, "a GPT-2 training step through a pool, on a GPU or without one"},
     {"replay", "vmpool replay", cmd_replay, "a recorded or generated trace through a pool, and what it cost"},
     {"record", "vmpool record", cmd_record, "a command with every event of its pools recorded"},
@@ -37,7 +31,10 @@ static const command commands[] = {
     {"advise", "vmpool advise", cmd_advise, "options for a program, from a trace or a log of it"},
     {"export", "vmpool export", cmd_export, "a pool's snapshot for other programs: memory_viz, Perfetto, SVG, CSV, ..."},
     {"probe", "vmpool probe", cmd_probe, "what a driver can do, what its calls cost, and what its manual leaves open"},
+    {"man", "vmpool man", cmd_man, "manual pages of vmpool and its commands"},
+    {"completion", "vmpool completion", cmd_completion, "completion for bash and zsh"},
 };
+const size_t command_count = sizeof(command_list) / sizeof(command_list[0]);
 
 static const char formats_text[] =
     "vmpool replay recognises a trace by its content:\n"
@@ -63,8 +60,8 @@ static const char formats_text[] =
 static void print_overview(FILE *out) {
   fputs("Usage: vmpool COMMAND [OPTION...]\nA GPU memory pool on CUDA virtual memory, and what memory does in it.\n\n",
         out);
-  for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-    fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+  for (size_t i = 0; i < command_count; i++) {
+    fprintf(out, "  %-10s %s\n", command_list[i].name, command_list[i].summary);
   }
   fputs(
       "  help       this text; help COMMAND, help formats, help models\n\nTry first:\n"
@@ -80,11 +77,11 @@ static int fail(const char *format, const char *what) {
 }
 
 static int run_command(const char *name, int argc, char **argv) {
-  for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-    if (strcmp(commands[i].name, name) != 0) continue;
+  for (size_t i = 0; i < command_count; i++) {
+    if (strcmp(command_list[i].name, name) != 0) continue;
     char full_name[32];
-    argv[0] = strcpy(full_name, commands[i].full_name);
-    return commands[i].run(argc, argv);
+    argv[0] = strcpy(full_name, command_list[i].full_name);
+    return command_list[i].run(argc, argv);
   }
   return fail("'%s' is no command; vmpool help lists them", name);
 }
@@ -105,7 +102,7 @@ static int help(const char *topic) {
   return EXIT_GOOD;
 }
 
-static int run(int argc, char **argv) {
+int cmd_run(int argc, char **argv) {
   if (argc < 2) {
     tool_error error;
     tool_fail(&error, "a command is missing; vmpool help lists them");
@@ -124,7 +121,7 @@ static int run(int argc, char **argv) {
 int main(int argc, char **argv) {
   setlocale(LC_CTYPE, "");
   argp_err_exit_status = EXIT_USAGE;
-  const int status = run(argc, argv);
+  const int status = cmd_run(argc, argv);
   if (fflush(stdout) != 0 || ferror(stdout) != 0) {
     if (status == EXIT_GOOD) return fail("standard output could not be written%s", "");
   }
