@@ -40,19 +40,23 @@ static void add_request(text *t, const vmp_plan *plan) {
   if (plan->request.alignment > VMP_STEP_BYTES) add_size(t, " aligned to ", plan->request.alignment);
 }
 
-static vmp_status refuse_for_device(const vmp_pool *pool, const vmp_plan *plan) {
+static void keep_refusal(vmp_pool *pool, const vmp_plan *plan, vmp_status status, const text *t);
+
+static vmp_status refuse_for_device(vmp_pool *pool, const vmp_plan *plan) {
   text t = {.used = 0};
   add_request(&t, plan);
   add_size(&t, " can never be had: the device has ", pool->device.total_bytes);
   add(&t, " in all");
+  keep_refusal(pool, plan, VMP_ERROR_OUT_OF_MEMORY, &t);
   return vmp_fail(VMP_ERROR_OUT_OF_MEMORY, "%s", t.buffer);
 }
 
-static vmp_status refuse_for_limit(const vmp_pool *pool, const vmp_plan *plan) {
+static vmp_status refuse_for_limit(vmp_pool *pool, const vmp_plan *plan) {
   text t = {.used = 0};
   add_request(&t, plan);
   add_size(&t, " are beyond the pool's hard limit of ", pool->config.hard_limit);
   add(&t, "; raise hard_limit");
+  keep_refusal(pool, plan, VMP_ERROR_LIMIT, &t);
   return vmp_fail(VMP_ERROR_LIMIT, "%s", t.buffer);
 }
 
@@ -204,6 +208,14 @@ static void keep_failure(vmp_pool *pool, const vmp_plan *plan, vmp_status status
                            .device_free_bytes = r->device_free_bytes,
                            .monotonic_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000};
   memcpy(failure->message, t->buffer, sizeof failure->message);
+}
+
+// keep_refusal: what else could be had is worked out only where somebody will look at it. No driver call.
+static void keep_refusal(vmp_pool *pool, const vmp_plan *plan, vmp_status status, const text *t) {
+  if (pool->watch == NULL) return;
+  room r;
+  measure(pool, atomic_load(&pool->last_device_free_bytes), &r);
+  keep_failure(pool, plan, status, &r, t);
 }
 
 vmp_status vmp_oom_fail(vmp_pool *pool, const vmp_plan *plan, vmp_status status, bool waited) {

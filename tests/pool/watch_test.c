@@ -123,6 +123,27 @@ VTEST_F(Watch, ASnapshotWhenMemoryRunsOut, watch_rig) {
   rig_free(&f->rig, most, NULL);
 }
 
+// A request that nothing could ever serve is refused at once, and explained all the same.
+VTEST_F(Watch, ASnapshotOfARefusal, watch_rig) {
+  open_pool(f, 16 * GRANULE, "snapshot_on:oom,hard_limit:12granules");
+  VASSERT_NO_FAILURE();
+  void *most = rig_alloc(&f->rig, 9 * GRANULE, NULL), *none = NULL;
+  VEXPECT_STATUS(vmp_alloc(f->rig.pool, &none, GIB, NULL), VMP_ERROR_OUT_OF_MEMORY);
+  VEXPECT_STATUS(vmp_alloc(f->rig.pool, &none, 13 * GRANULE, NULL), VMP_ERROR_LIMIT);
+  char path[700];
+  path_of(f, getpid(), "oom.json", path);
+  json_t *root = load(path);
+  VEXPECT_STR_CONTAINS(text_of(root, "failure", "message"), "can never be had");
+  json_decref(root);
+  path_of(f, getpid(), "oom-2.json", path);
+  root = load(path);
+  VEXPECT_STR_EQ(text_of(root, "failure", "status"), "VMP_ERROR_LIMIT");
+  uint64_t largest = (uint64_t)json_integer_value(json_object_get(json_object_get(root, "failure"), "largest"));
+  VEXPECT_UINT_EQ(largest, 3 * GRANULE);
+  json_decref(root);
+  rig_free(&f->rig, most, NULL);
+}
+
 VTEST_F(Watch, ASnapshotWhenThePoolEnds, watch_rig) {
   open_pool(f, GIB, "snapshot_on:exit");
   VASSERT_NO_FAILURE();

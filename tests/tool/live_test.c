@@ -64,7 +64,7 @@ VTEST_F(Live, PsListsThePool, rig) {
     const bool shown = strstr(row, "100 MiB") != NULL;
     if (shown) {
       VEXPECT_STR_CONTAINS(row, "control live test");
-      VEXPECT_STR_CONTAINS(row, "host    0    100 MiB    100 MiB     16 GiB");
+      VEXPECT_STR_CONTAINS(row, "host     0    100 MiB    100 MiB     16 GiB");
     }
     vtest_process_free(&p);
     if (shown) return;

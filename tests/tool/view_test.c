@@ -141,6 +141,29 @@ VTEST(View, FitSaysTheCost) {
   snapshot_destroy(&s);
 }
 
+// A part of the addresses, down to 512 bytes a cell.
+VTEST(View, MapZoomsIntoARange) {
+  snapshot s;
+  const map_style style = {.width = 76};  // 64 cells a row
+  tool_error error = {{0}};
+  char *text = NULL;
+  size_t bytes = 0;
+  VASSERT_TRUE(load_golden_snapshot(&s, "states.json"));
+  FILE *out = open_memstream(&text, &bytes);
+  VEXPECT_TRUE(map_zoom(out, &style, &s, 0x70000000f000, 0x700000013000, 1, &error));
+  fclose(out);
+  // 16 KiB: the end of the first block, 512 bytes of the second, nothing.
+  VEXPECT_STR_EQ(text,
+                 "range 0x70000000f000: 16 KiB reserved, 16 KiB backed, 512 B a cell\n"
+                 "+0 B        ################################\n"
+                 "            @@@@@@@@@\n");
+  free(text);
+  VEXPECT_FALSE(map_zoom(stdout, &style, &s, 1, 2, 1, &error));
+  VEXPECT_STR_EQ(error.text, "0x1..0x2 lies in no range of the snapshot");
+  VEXPECT_FALSE(map_zoom(stdout, &style, &s, UINT64_MAX - 1, UINT64_MAX, 1, &error));
+  snapshot_destroy(&s);
+}
+
 // ---- why: a log made by hand ----
 
 typedef struct log_maker {

@@ -52,7 +52,7 @@ static void put_row(const live_pool *pool) {
   tool_error ignored;
   vmp_live_copy *copy = NULL;
   char live[SIZE_TEXT_BYTES], mapped[SIZE_TEXT_BYTES], reserved[SIZE_TEXT_BYTES];
-  printf("%8" PRId64 "  %-5.5s %3d", pool->header.process, pool->header.driver, (int)pool->header.device);
+  printf("%8" PRId64 "  %-6.6s %3d", pool->header.process, pool->header.driver, (int)pool->header.device);
   if (live_read(LIVE_FOLDER, pool, &copy, &ignored)) {
     const double age = (double)(now_ns() - copy->time_ns) / 1e9;
     printf(" %10s %10s %10s %6.1fs", size_text(copy->stats.live, live), size_text(copy->stats.mapped, mapped),
@@ -73,7 +73,7 @@ int cmd_ps(int argc, char **argv) {
   if (!cmd_parse(&argp, argc, argv, &a, &a.error)) return EXIT_USAGE;
   if (!live_list(LIVE_FOLDER, &list, &count, &a.error)) return cmd_fail(argv[0], &a.error);
   if (!a.clean)
-    printf("%8s  %-5s %3s %10s %10s %10s %7s  %-7s %s\n", "PROCESS", "DRIVE", "DEV", "LIVE", "MAPPED", "RESERVED",
+    printf("%8s  %-6s %3s %10s %10s %10s %7s  %-7s %s\n", "PROCESS", "DRIVER", "DEV", "LIVE", "MAPPED", "RESERVED",
            "AGE", "TAKES", "POOL");
   for (size_t i = 0; i < count; i++) {
     if (!a.clean) {
