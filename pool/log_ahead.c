@@ -1,31 +1,49 @@
 // log_ahead.c: windows made ahead of need by a thread of the log's own. See log_internal.h.
 //
-//     writer   full: takes READY, leaves the old window, wants the next       (waits only where the disk is too slow)
-//     thread   WANTED: unmaps the old one, makes the next -> READY, or FAILED
+//     writer   full: takes the oldest ready one, leaves its old window     (waits only where none is ready)
+//     thread   unmaps old ones, makes the next until enough are ready, or the disk is full
+//
+// The writer leaves one window for each that it takes, so there are never more old ones than were ready, and one.
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "pool/log_internal.h"
+
+static void unmap_written(log_ahead *a) {
+  while (a->num_written > 0) {
+    vmp_log_record *window = a->written[--a->num_written];
+    (void)pthread_mutex_unlock(&a->mutex);
+    (void)munmap(window, LOG_WINDOW_BYTES);
+    (void)pthread_mutex_lock(&a->mutex);
+  }
+}
+
+static void make_one(vmp_log *log) {
+  log_ahead *a = &log->ahead;
+  uint64_t first = a->first;
+  (void)pthread_mutex_unlock(&a->mutex);
+  vmp_log_record *window = log_make_window(log->fd, first, LOG_WINDOW_RECORDS);
+  (void)pthread_mutex_lock(&a->mutex);
+  a->failed = window == NULL;
+  if (window != NULL) {
+    a->ready[a->num_ready++] = window;
+    a->first += LOG_WINDOW_RECORDS;
+  }
+  (void)pthread_cond_broadcast(&a->changed);
+}
 
 static void *run(void *context) {
   vmp_log *log = context;
   log_ahead *a = &log->ahead;
   (void)pthread_mutex_lock(&a->mutex);
   while (!a->stop) {
-    if (a->state != AHEAD_WANTED) {
-      (void)pthread_cond_wait(&a->changed, &a->mutex);
-      continue;
+    unmap_written(a);
+    if (a->failed || a->num_ready == LOG_AHEAD_WINDOWS) {
+      if (!a->stop && a->num_written == 0) (void)pthread_cond_wait(&a->changed, &a->mutex);
+    } else {
+      make_one(log);
     }
-    vmp_log_record *written = a->written;
-    a->written = NULL;
-    uint64_t first = a->first;
-    (void)pthread_mutex_unlock(&a->mutex);
-    if (written != NULL) (void)munmap(written, LOG_WINDOW_BYTES);
-    vmp_log_record *window = log_make_window(log->fd, first, LOG_WINDOW_RECORDS);
-    (void)pthread_mutex_lock(&a->mutex);
-    a->window = window;
-    a->state = window == NULL ? AHEAD_FAILED : AHEAD_READY;
-    (void)pthread_cond_broadcast(&a->changed);
   }
   (void)pthread_mutex_unlock(&a->mutex);
   return NULL;
@@ -58,8 +76,8 @@ void log_ahead_stop(vmp_log *log, bool forked) {
   (void)pthread_cond_broadcast(&a->changed);
   (void)pthread_mutex_unlock(&a->mutex);
   (void)pthread_join(a->thread, NULL);
-  if (a->written != NULL) (void)munmap(a->written, LOG_WINDOW_BYTES);
-  if (a->window != NULL) (void)munmap(a->window, LOG_WINDOW_BYTES);
+  while (a->num_written > 0) (void)munmap(a->written[--a->num_written], LOG_WINDOW_BYTES);
+  while (a->num_ready > 0) (void)munmap(a->ready[--a->num_ready], LOG_WINDOW_BYTES);
   (void)pthread_cond_destroy(&a->changed);
   (void)pthread_mutex_destroy(&a->mutex);
   a->running = false;
@@ -67,14 +85,14 @@ void log_ahead_stop(vmp_log *log, bool forked) {
 
 vmp_log_record *log_ahead_swap(vmp_log *log) {
   log_ahead *a = &log->ahead;
+  vmp_log_record *window = NULL;
   (void)pthread_mutex_lock(&a->mutex);
-  while (a->state == AHEAD_WANTED) (void)pthread_cond_wait(&a->changed, &a->mutex);
-  vmp_log_record *window = a->window;
-  a->window = NULL;
-  if (window != NULL) {
-    a->written = log->window;
-    a->first += LOG_WINDOW_RECORDS;
-    a->state = AHEAD_WANTED;
+  while (!a->failed && a->num_ready == 0) (void)pthread_cond_wait(&a->changed, &a->mutex);
+  if (a->num_ready > 0) {
+    window = a->ready[0];
+    a->num_ready--;
+    memmove(a->ready, a->ready + 1, a->num_ready * sizeof a->ready[0]);
+    a->written[a->num_written++] = log->window;
     (void)pthread_cond_broadcast(&a->changed);
   }
   (void)pthread_mutex_unlock(&a->mutex);

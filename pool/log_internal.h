@@ -28,17 +28,20 @@ typedef struct log_interned {
   uint32_t used_bytes, capacity_bytes;
 } log_interned;
 
-// log_ahead: a thread that makes the next window while this one is being written, so that no event waits for the disk.
-// `mutex` guards it, and is never held around a call that may wait.
-typedef enum log_ahead_state { AHEAD_WANTED = 0, AHEAD_READY, AHEAD_FAILED } log_ahead_state;
+// log_ahead: a thread that makes windows while others are being written, so that no event waits for the disk. It is
+// some windows ahead: on a busy machine it may get the processor late. `mutex` guards it, and is never held around a
+// call that may wait.
+#define LOG_AHEAD_WINDOWS 4u
 
 typedef struct log_ahead {
   bool running;  // a thread was made
   bool stop;
-  log_ahead_state state;
-  uint64_t first;           // record that the window begins with
-  vmp_log_record *window;   // READY
-  vmp_log_record *written;  // an old window to be unmapped; NULL: none
+  bool failed;                               // no more windows can be made: the disk is full
+  uint64_t first;                            // record that the next one to be made begins with
+  vmp_log_record *ready[LOG_AHEAD_WINDOWS];  // oldest first
+  uint32_t num_ready;
+  vmp_log_record *written[LOG_AHEAD_WINDOWS + 1];  // old windows to be unmapped
+  uint32_t num_written;
   pthread_t thread;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
