@@ -46,7 +46,7 @@ static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *place
     word |= VMP_BLOCK_HAS_LABEL;
     vmp_label_add(&pool->tags, placed->offset, plan->label, placed->bytes, plan->requested_bytes);
   }
-  vmp_books_add(pool, placed->offset, word);
+  vmp_books_add(pool, placed, word);
   vmp_space_mark_handed(pool, placed->offset, placed->bytes);
   pool->unsettled_bytes[plan->layer] -= placed->bytes;
   pool->live_bytes[plan->layer] += placed->bytes;

@@ -16,7 +16,7 @@ void vmp_books_withdraw(vmp_pool *pool, vmp_layer layer) {
   if (layer == VMP_LAYER_BUDDY) vmp_offset_map_withdraw(&pool->blocks);
 }
 
-void vmp_books_add(vmp_pool *pool, uint64_t offset, uint64_t word) {
+void vmp_books_enter(vmp_pool *pool, uint64_t offset, uint64_t word) {
   if (vmp_block_layer(word) == VMP_LAYER_BUDDY) {
     vmp_offset_map_add(&pool->blocks, offset, word);
     return;

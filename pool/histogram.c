@@ -24,17 +24,17 @@ static uint64_t steps_of(uint64_t bytes) { return bytes == 0 ? 1 : ((bytes - 1) 
 
 // ---- repeated sizes ----
 
-static size_t hash_of(uint64_t bytes) {
-  return (size_t)((bytes >> VMP_HISTOGRAM_STEP_LOG2) * UINT64_C(0x9e3779b97f4a7c15) >> 55) % VMP_HISTOGRAM_REPEATED;
+// group_of: the places that a size may have, VMP_HISTOGRAM_PROBES of them.
+static vmp_size_count *group_of(const vmp_histogram *h, uint64_t bytes) {
+  uint64_t hash = (bytes >> VMP_HISTOGRAM_STEP_LOG2) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+  return &h->repeated[hash % (VMP_HISTOGRAM_REPEATED / VMP_HISTOGRAM_PROBES) * VMP_HISTOGRAM_PROBES];
 }
 
 // find_size: the size's entry; or one that it may have, a free one or else the first whose own size came only once; or
 // NULL.
 static vmp_size_count *find_size(const vmp_histogram *h, uint64_t bytes) {
-  vmp_size_count *room = NULL, *once = NULL;
-  size_t at = hash_of(bytes);
-  for (unsigned i = 0; i < VMP_HISTOGRAM_PROBES; i++) {
-    vmp_size_count *entry = &h->repeated[(at + i) % VMP_HISTOGRAM_REPEATED];
+  vmp_size_count *room = NULL, *once = NULL, *group = group_of(h, bytes);
+  for (vmp_size_count *entry = group; entry < group + VMP_HISTOGRAM_PROBES; entry++) {
     if (entry->bytes == bytes) return entry;
     if (entry->count > 1) continue;
     if (once == NULL) once = entry;

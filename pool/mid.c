@@ -111,6 +111,7 @@ static vmp_status take_place(vmp_mid *mid, const vmp_request *request, void *own
       .bytes = request->bytes,
       .after = place->after,
       .fence = place->fence,
+      .word = owner == NULL ? &vmp_mid_piece_at(mid, piece)->word : NULL,
   };
   if (!vmp_fence_is_none(moved)) {
     vmp_fence others = mid->ops.others(mid->ops.self, moved, request->stream);

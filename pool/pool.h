@@ -238,8 +238,15 @@ size_t vmp_caches_check(const vmp_pool *pool, vmp_report *report);
 // VMP_ERROR_HOST_OUT_OF_MEMORY.
 vmp_status vmp_books_promise(vmp_pool *pool, vmp_layer layer);
 void vmp_books_withdraw(vmp_pool *pool, vmp_layer layer);
-// vmp_books_add makes a block live; it uses up a promise.
-void vmp_books_add(vmp_pool *pool, uint64_t offset, uint64_t word);
+// vmp_books_add makes a block live that was just placed; it uses up a promise.
+void vmp_books_enter(vmp_pool *pool, uint64_t offset, uint64_t word);
+static inline void vmp_books_add(vmp_pool *pool, const vmp_placed *placed, uint64_t word) {
+  if (placed->word != NULL) {
+    *placed->word = word;
+  } else {
+    vmp_books_enter(pool, placed->offset, word);
+  }
+}
 // vmp_books_get returns the word of the live block that starts at `offset`, or 0. vmp_books_take also takes it out: the
 // block is not live any more. vmp_books_change sets and clears bits of it; false: it isn't live.
 uint64_t vmp_books_get(const vmp_pool *pool, uint64_t offset);

@@ -88,7 +88,7 @@ typedef struct layers {
 } layers;
 
 static layers layers_of(const vmp_pool *pool, uint64_t offset) {
-  const vmp_domain *domain = vmp_domain_of(pool, offset);
+  const vmp_domain *domain = pool->tags.domains == NULL ? NULL : vmp_domain_of(pool, offset);
   return domain == NULL ? (layers){pool->mid, pool->slab} : (layers){domain->mid, domain->slab};
 }
 

@@ -48,6 +48,7 @@ static void hand_out(vmp_slab *slab, vmp_slab_class *class, const choice *chosen
   out_placed->bytes = class->bytes;
   out_placed->after = chosen->after;
   out_placed->fence = vmp_span_use(class, chosen->span, bit);
+  out_placed->word = NULL;
 }
 
 // The first span of a list with an object that needs no wait; `looks` is how many may still be looked at.

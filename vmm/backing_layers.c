@@ -336,16 +336,21 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t offset, uint64_t bytes, vm
   return status != VMP_OK ? status : vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
 }
 
-// lies_in_chunks: whether a range lies wholly in usable chunks that live there. (One that shows somebody else's chunk
-// is mapped, too, but not by this.)
-static inline bool lies_in_chunks(const vmp_backing *b, uint64_t slot, uint64_t end) {
-  while (slot < end) {
-    uint32_t word = backing_word(b, slot);
-    if (!word_is_home(word)) return false;
-    const chunk *c = backing_chunk(b, word & WORD_INDEX);
-    if (!chunk_is_usable(c)) return false;
-    slot = c->home + chunk_slots(c);
+// claim_chunks counts a claim on every chunk of a range that lies wholly in usable chunks which live there. False: it
+// doesn't, and nothing has changed. (One that shows somebody else's chunk is mapped, too, but not by this.)
+static bool claim_chunks(vmp_backing *b, uint64_t slot, uint64_t end, vmp_fence *out_after) {
+  vmp_fence after = VMP_FENCE_NONE;
+  for (uint64_t at = slot; at < end;) {
+    uint32_t word = backing_word(b, at), id = word & WORD_INDEX;
+    chunk *c = word_is_home(word) ? backing_chunk(b, id) : NULL;
+    if (c == NULL || !chunk_is_usable(c)) {
+      uncount_claims(b, slot, at);
+      return false;
+    }
+    after = vmp_fence_merge(after, claim_chunk(b, id, c));
+    at = c->home + chunk_slots(c);
   }
+  *out_after = after;
   return true;
 }
 
@@ -385,11 +390,7 @@ vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_st
 static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                            vmp_fence *out_after) {
   vmp_backing *b = self;
-  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
-  if (lies_in_chunks(b, slot, end)) {
-    *out_after = count_claims(b, slot, end);
-    return VMP_OK;
-  }
+  if (claim_chunks(b, first_slot(b, offset), end_slot(b, offset, bytes), out_after)) return VMP_OK;
   vmp_gather_report ignored = {0};
   return backing_claim(b, offset, bytes, stream, effort, &ignored, out_after);
 }

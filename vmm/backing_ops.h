@@ -145,6 +145,7 @@ typedef struct vmp_placed {
   // Who may still touch the bytes, the request's stream included (`after` is `others` of it). For a layer that
   // deals the block out to several streams: slab's spans. Everything known complete may be left out.
   vmp_fence fence;
+  uint64_t *word;  // where a number of the caller's is kept with the block until it is freed; NULL: nowhere at hand
 } vmp_placed;
 
 #endif  // VMPOOL_VMM_BACKING_OPS_H_
