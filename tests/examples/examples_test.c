@@ -13,7 +13,7 @@ static const char *example_name(const example *e) { return e->name; }
 
 static const example examples[] = {
     {"first_pool", "tests/examples/first_pool", "70 MiB live, "},
-    {"two_streams", "tests/examples/two_streams", "3 operations done, 0 bad touches\n"},
+    {"two_streams", "tests/examples/two_streams", "6 operations done, 0 bad touches\n"},
     {"limits", "tests/examples/limits",
      "a fifth block: VMP_ERROR_LIMIT\n32 MiB from two free pieces of 16\npeak mapped 64 MiB; "},
 };
