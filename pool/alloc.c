@@ -146,7 +146,7 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
 }
 
 vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, uint64_t alignment, vmp_stream stream,
-                              vmp_label label, vmp_domain *domain) {
+                              vmp_label label, vmp_domain *domain, vmp_ticket ticket) {
   if (bytes == 0) {
     *out_ptr = NULL;
     return VMP_OK;
@@ -159,13 +159,14 @@ vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, ui
   }
   plan.label = label;
   if (domain != NULL) vmp_route_into(&plan, domain);
+  if (ticket != 0) vmp_aside_route(&plan, ticket, stream);
   return allocate(pool, &plan, stream, out_ptr);
 }
 
 vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_t alignment, vmp_stream stream) {
   vmp_status status = vmp_alloc_check(pool, out_ptr, alignment);
   if (status != VMP_OK) return status;
-  return vmp_alloc_labelled(pool, out_ptr, bytes, alignment, stream, (vmp_label){0, 0}, NULL);
+  return vmp_alloc_labelled(pool, out_ptr, bytes, alignment, stream, (vmp_label){0, 0}, NULL, 0);
 }
 
 // alloc_missed serves what the cache that this thread used last didn't.

@@ -42,6 +42,8 @@ vmp_status vmp_alloc_with(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stre
   if (options->struct_size < SMALLEST_OPTIONS) {
     return vmp_fail(VMP_ERROR_INVALID_VALUE, "vmp_alloc_options is not initialised; use VMP_ALLOC_OPTIONS_INIT");
   }
+  bool has_ticket = options->struct_size >= offsetof(vmp_alloc_options, ticket) + sizeof options->ticket;
+  vmp_ticket ticket = has_ticket ? options->ticket : 0;
   size_t alignment = options->alignment == 0 ? VMP_STEP_BYTES : options->alignment;
   vmp_status status = vmp_alloc_check(pool, out_ptr, alignment);
   if (status != VMP_OK) return status;
@@ -51,7 +53,11 @@ vmp_status vmp_alloc_with(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stre
   status = enter(pool, options, &label, &domain);
   vmp_guard_unlock(&pool->guard);
   if (status != VMP_OK) return status;
-  status = vmp_alloc_labelled(pool, out_ptr, bytes, alignment, stream, label, domain);
+  if (ticket != 0 && domain != NULL) {
+    status = vmp_fail(VMP_ERROR_INVALID_VALUE, "a block of a suspendable tag can't be drawn on a ticket");
+  } else {
+    status = vmp_alloc_labelled(pool, out_ptr, bytes, alignment, stream, label, domain, ticket);
+  }
   if (domain != NULL) leave(pool, domain);
   return status;
 }

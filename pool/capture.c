@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "pool/capture_internal.h"
+#include "vmm/backing_share.h"
 #include "vmm/memory.h"
 
 // Records that are there when a capture begins: frees of blocks from outside the capture need one each.
@@ -94,6 +95,7 @@ void vmp_capture_enter(vmp_pool *pool, vmp_graph *graph, uint64_t offset, uint64
   vmp_captured *block = hold(&pool->captures, graph, offset, bytes, layer);
   block->live = true;
   block->domain = vmp_domain_of(pool, offset);
+  vmp_backing_keep_apart(pool->backing, block->offset, block->bytes);
   (void)vmp_books_change(pool, offset, VMP_BLOCK_CAPTURED, 0);
 }
 
@@ -108,6 +110,7 @@ vmp_status vmp_capture_use(vmp_pool *pool, vmp_graph *graph, uint64_t offset) {
   vmp_captured *block = hold(&pool->captures, graph, found.offset, found.bytes, (int)found.layer);
   block->live = true;
   block->domain = vmp_domain_of(pool, offset);
+  vmp_backing_keep_apart(pool->backing, block->offset, block->bytes);
   return VMP_OK;
 }
 

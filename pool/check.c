@@ -106,7 +106,8 @@ static void check_layers(vmp_pool *pool, vmp_report *report) {
          live[VMP_LAYER_SLAB] + unsettled[VMP_LAYER_SLAB] + kept[VMP_LAYER_SLAB] + quarantined[VMP_LAYER_SLAB] +
              vmp_caches_bytes(pool));
   expect(report, "mid's used bytes without spans", used.mid_bytes,
-         live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID] + kept[VMP_LAYER_MID] + quarantined[VMP_LAYER_MID]);
+         live[VMP_LAYER_MID] + unsettled[VMP_LAYER_MID] + kept[VMP_LAYER_MID] + quarantined[VMP_LAYER_MID] +
+             pool->asides.bytes);
   expect(report, "buddy's used bytes", buddy.block_bytes + pool->debug.guarded_bytes,
          live[VMP_LAYER_BUDDY] + unsettled[VMP_LAYER_BUDDY] + kept[VMP_LAYER_BUDDY] + quarantined[VMP_LAYER_BUDDY]);
   expect(report, "buddy's bytes in pieces", buddy.piece_bytes, piece_bytes);
@@ -159,6 +160,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   vmp_debug_check(pool, report);
   (void)vmp_offset_map_check(&pool->debug.guarded, "guarded", report);
   (void)vmp_histogram_check(&pool->histogram, report);
+  vmp_asides_check(pool, report);
   check_books(pool, report);
   check_layers(pool, report);
   vmp_regions_check(pool, report);

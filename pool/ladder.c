@@ -9,6 +9,8 @@
 //     RESIZE   parked chunks of other sizes are given back and smaller ones made          (backing's claim)
 //     space    another reservation, when addresses ran out
 //     transit  driver calls that other threads are in: what comes of them may be what is missing
+//     others   idle memory of the driver's other pools on the device goes back (registry.c)
+//     caller   the function that vmp_pool_set_oom_callback has set, as long as it says that it helps
 //     wait     the host waits for unfinished work, bounded by the option `wait`
 //     error    with the one true reason (oom.c)
 //
@@ -20,6 +22,7 @@
 #include <time.h>
 
 #include "pool/pool.h"
+#include "pool/registry.h"
 
 #define MAX_HELD 8
 #define MAX_WAITS 8      // host waits
@@ -28,9 +31,12 @@
 typedef struct ladder {
   vmp_pool *pool;
   vmp_plan *plan;
-  uint64_t deadline_us;  // of host waits; monotonic
+  uint64_t deadline_us;  // of host waits, from the first one on; monotonic. 0: none yet
   bool waited;           // work was waited for and had not finished in time
   bool stuck;            // an attempt left broken slots
+  bool last_round;
+  bool trimmed;  // other pools have been asked
+  unsigned asked, waits;
 } ladder;
 
 static uint64_t now_us(void) {
@@ -55,6 +61,7 @@ static bool ladder_helps(vmp_status status) {
 static vmp_status host_wait(ladder *l, vmp_fence fence) {
   vmp_pool *pool = l->pool;
   uint64_t now = now_us();
+  if (l->deadline_us == 0 && !vmp_add(now, pool->config.wait, &l->deadline_us)) l->deadline_us = UINT64_MAX;
   if (pool->config.wait == 0 || now >= l->deadline_us) {
     l->waited = true;
     return VMP_ERROR_TIMEOUT;
@@ -150,7 +157,8 @@ static vmp_status one_round(ladder *l, vmp_placed *out_placed) {
   if (l->stuck) return status;
   status = try_place(l, VMP_EFFORT_RESIZE, false, out_placed);
   if (status == VMP_ERROR_OUT_OF_ADDRESS_SPACE) {
-    uint64_t bytes = l->plan->domain == NULL ? request->bytes : vmp_domain_addresses(pool, request->bytes, request->alignment);
+    uint64_t bytes =
+        l->plan->domain == NULL ? request->bytes : vmp_domain_addresses(pool, request->bytes, request->alignment);
     status = vmp_space_add(pool, bytes, request->alignment);
     if (status == VMP_OK) status = try_place(l, VMP_EFFORT_RESIZE, false, out_placed);
   }
@@ -169,11 +177,11 @@ static bool poll_streams(ladder *l) {
   return vmp_clock_progress(pool->clock) != before;
 }
 
-// idle_share: the part of mapped memory that no live block holds.
+// idle_share: the part of mapped memory that nobody holds.
 static double idle_share(const vmp_pool *pool) {
   vmp_backing_stats stats;
   vmp_backing_get_stats(pool->backing, &stats);
-  uint64_t live = vmp_pool_live_bytes(pool);
+  uint64_t live = vmp_pool_live_bytes(pool) + pool->asides.bytes + vmp_captures_kept_bytes(&pool->captures);
   return stats.mapped_bytes <= live ? 0 : (double)(stats.mapped_bytes - live) / (double)stats.mapped_bytes;
 }
 
@@ -218,8 +226,64 @@ static vmp_status first_try(ladder *l, vmp_placed *out_placed) {
   return status;
 }
 
+// trim_others lets the driver's other pools give back what they hold idle, once, where the device is what ran out.
+static bool trim_others(ladder *l) {
+  vmp_pool *pool = l->pool;
+  uint64_t bytes;
+  if (l->trimmed || !vmp_align_up(l->plan->request.bytes, pool->device.granule_bytes, &bytes)) return false;
+  l->trimmed = true;
+  vmp_backing_stats stats;
+  vmp_backing_get_stats(pool->backing, &stats);
+  uint64_t in_use = stats.mapped_bytes - stats.parked_bytes, limit = pool->config.hard_limit;
+  if (pool->config.strategy == VMP_STRATEGY_STATIC || in_use > limit || bytes > limit - in_use) return false;
+  vmp_guard_unlock(&pool->guard);
+  uint64_t released = vmp_registry_trim_others(pool, bytes);
+  vmp_guard_lock(&pool->guard);
+  return released > 0;
+}
+
+// Set while the thread is in a callback: what that allocates doesn't ask again.
+static _Thread_local bool asking;
+
+// ask_caller calls the caller's function, without the lock. True: try again.
+static bool ask_caller(ladder *l) {
+  vmp_pool *pool = l->pool;
+  vmp_oom_fn fn = pool->oom_fn;
+  void *user = pool->oom_user;
+  if (fn == NULL || asking || l->asked >= VMP_OOM_MAX_ATTEMPTS) return false;
+  vmp_guard_unlock(&pool->guard);
+  asking = true;
+  int again = fn(user, pool, l->plan->requested_bytes, l->asked++);
+  asking = false;
+  vmp_guard_lock(&pool->guard);
+  if (again != 0) vmp_caches_empty(pool);  // what it has freed may be in one
+  return again != 0;
+}
+
+vmp_status vmp_pool_set_oom_callback(vmp_pool *pool, vmp_oom_fn fn, void *user) {
+  if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
+  if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
+  vmp_guard_lock(&pool->guard);
+  pool->oom_fn = fn;
+  pool->oom_user = user;
+  vmp_guard_unlock(&pool->guard);
+  return VMP_OK;
+}
+
+// wait_for_work waits for what unfinished work keeps from reuse. After a timeout one more round is made.
+// VMP_ERROR_BUSY: there is nothing to wait for.
+static vmp_status wait_for_work(ladder *l) {
+  vmp_pool *pool = l->pool;
+  vmp_fence pending = vmp_backing_pending(pool->backing);
+  if (vmp_fence_is_none(pending)) return VMP_ERROR_BUSY;
+  vmp_status status = host_wait(l, pending);
+  l->last_round = status == VMP_ERROR_TIMEOUT || ++l->waits == MAX_WAITS;
+  return status;
+}
+
 vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_placed) {
   ladder l = {.pool = pool, .plan = plan};
+  if (plan->ticket != 0) return vmp_aside_take(pool, plan, out_placed);
   if (plan->graph != NULL) return vmp_capture_take(pool, plan, out_placed);
   vmp_status status = first_try(&l, out_placed);
   if (status == VMP_OK || !ladder_helps(status)) return status;
@@ -228,20 +292,16 @@ vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_place
     if (status == VMP_OK || !ladder_helps(status)) return status;
   }
   vmp_caches_empty(pool);
-  l.deadline_us = now_us();
-  if (!vmp_add(l.deadline_us, pool->config.wait, &l.deadline_us)) l.deadline_us = UINT64_MAX;
-  bool last_round = false;
-  for (int waits = 0, transits = 0;; waits++) {
+  for (int transits = 0;;) {
     do {
       status = one_round(&l, out_placed);
       if (status == VMP_OK || !ladder_helps(status)) return status;
     } while (!l.stuck && transits++ < MAX_TRANSITS && vmp_backing_wait_transit(pool->backing));
-    if (l.stuck) break;
-    vmp_fence pending = vmp_backing_pending(pool->backing);
-    if (last_round || vmp_fence_is_none(pending)) break;
-    vmp_status wait_status = host_wait(&l, pending);
+    if (l.stuck || l.last_round) break;
+    if (trim_others(&l) || ask_caller(&l)) continue;
+    vmp_status wait_status = wait_for_work(&l);
+    if (wait_status == VMP_ERROR_BUSY) break;
     if (wait_status != VMP_OK && wait_status != VMP_ERROR_TIMEOUT) return wait_status;
-    last_round = wait_status == VMP_ERROR_TIMEOUT || waits + 1 == MAX_WAITS;
   }
   if (pool->config.cross_stream == VMP_CROSS_STREAM_COMPLETE) {
     vmp_status last = try_place(&l, VMP_EFFORT_RESIZE, true, out_placed);

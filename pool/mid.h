@@ -86,6 +86,11 @@ bool vmp_mid_look(vmp_mid *mid, const vmp_request *request, uint64_t *out_offset
 // Returns the bytes that the block held.
 uint64_t vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence);
 
+// vmp_mid_divide makes two blocks of the one that begins at `offset`: the second begins at `at`, a multiple of the step
+// inside it. Both have its owner. The block must be isolated (its chunks are nobody else's). VMP_ERROR_INVALID_VALUE,
+// VMP_ERROR_HOST_OUT_OF_MEMORY; then nothing has changed.
+vmp_status vmp_mid_divide(vmp_mid *mid, uint64_t offset, uint64_t at);
+
 // vmp_mid_find: the used block that holds `offset` (which may be inside it). O(1) in the number of blocks. The out
 // pointers may be NULL; they are written only when it returns true.
 bool vmp_mid_find(const vmp_mid *mid, uint64_t offset, uint64_t *out_start, uint64_t *out_bytes, void **out_owner);

@@ -12,6 +12,7 @@
 #include "pool/driver_open.h"
 #include "pool/log.h"
 #include "pool/option_text.h"
+#include "pool/registry.h"
 #include "pool/predict.h"
 #include "pool/watch.h"
 #include "vmm/context.h"
@@ -204,6 +205,10 @@ vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options)
   if (status >= 0) status = vmp_log_open_configured(pool);
   if (status >= 0) status = vmp_watch_open(pool);
   if (status >= 0 && pool->config.strategy == VMP_STRATEGY_PREDICTIVE) status = vmp_predict_start(pool);
+  if (status >= 0) {
+    vmp_status joined = vmp_registry_join(pool);
+    if (joined != VMP_OK) status = joined;
+  }
   if (status < 0) {
     vmp_error first = *vmp_last_error();  // taking things apart may fail too: the first cause counts
     (void)dispose(pool);
@@ -233,6 +238,7 @@ static vmp_status dispose(vmp_pool *pool) {
   vmp_tags_free(&pool->tags);
   vmp_pins_free(&pool->pins);
   vmp_captures_free(&pool->captures);
+  vmp_asides_free(&pool->asides);
   vmp_slab_destroy(pool->slab);
   vmp_mid_destroy(pool->mid);
   vmp_buddy_destroy(pool->buddy);
@@ -252,6 +258,12 @@ static vmp_status dispose(vmp_pool *pool) {
 }
 
 static vmp_status fail_busy(const vmp_pool *pool) {
+  if (pool->asides.first != NULL) {
+    return vmp_fail(VMP_ERROR_BUSY,
+                    "%" PRIu64 " tickets for %" PRIu64 " bytes of the pool \"%.64s\" that are set aside have not been "
+                    "returned; return them first, or create it with destroy_releases",
+                    vmp_asides_count(&pool->asides), pool->asides.bytes, vmp_pool_name(pool));
+  }
   if (pool->captures.graphs != NULL) {
     return vmp_fail(VMP_ERROR_BUSY,
                     "%" PRIu64 " graphs of stream captures hold memory of the pool \"%.64s\" (%" PRIu64
@@ -318,17 +330,19 @@ vmp_status vmp_pool_destroy(vmp_pool *pool) {
   vmp_fence fence = VMP_FENCE_NONE;
   vmp_caches_empty(pool);
   bool in_use = vmp_pool_num_blocks(pool) > 0 || pool->regions.count > 0 || pool->pins.records.used > 0 ||
-                pool->captures.graphs != NULL;
+                pool->captures.graphs != NULL || pool->asides.first != NULL;
   if (in_use && !pool->config.destroy_releases) {
     status = fail_busy(pool);
   } else {
     vmp_captures_close(pool);
+    vmp_asides_close(pool);
     fence = last_fence(pool);
   }
   vmp_guard_unlock(&pool->guard);
   if (status != VMP_OK) return status;
 
   vmp_watch_end(pool);
+  vmp_registry_leave(pool);
   vmp_status first = wait_for_all(pool, fence);
   vmp_error error = *vmp_last_error();
   vmp_status disposed = dispose(pool);

@@ -29,6 +29,7 @@
 
 #include <stdatomic.h>
 
+#include "pool/aside.h"
 #include "pool/buddy.h"
 #include "pool/capture.h"
 #include "pool/debug.h"
@@ -91,6 +92,9 @@ struct vmp_pool {
   vmp_guard guard;
   vmp_clock *clock;
   _Atomic uint64_t last_device_free_bytes;
+  vmp_pool *next_on_driver;  // these three are the registry's
+  uint32_t visitors;
+  bool on_driver;
 
   // From here on guarded by `guard`.
   vmp_backing *backing;
@@ -112,6 +116,7 @@ struct vmp_pool {
   vmp_tags tags;
   vmp_pins pins;
   vmp_captures captures;
+  vmp_asides asides;
   struct vmp_cache *caches;       // of all threads
   struct vmp_cache *spare_cache;  // for a thread that only frees; made by one that allocates
   bool wants_spare_cache;
@@ -145,6 +150,8 @@ struct vmp_pool {
   vmp_failure failure;
   struct vmp_log *log;  // NULL: nothing is logged
   struct vmp_watch *watch;  // NULL: nothing is watched; set at creation
+  vmp_oom_fn oom_fn;  // the caller's, and what it is given
+  void *oom_user;
   bool over_limit;  // a lowered hard limit is not reached yet: frees go on shrinking
 };
 
@@ -266,6 +273,8 @@ struct vmp_plan {
   vmp_label label;
   vmp_domain *domain;     // NULL: the pool's own layers
   vmp_graph *graph;       // the stream captures: the graph that the block will belong to
+  vmp_ticket ticket;      // the memory comes from this ticket; 0: from everywhere
+  vmp_stream stream;      // with a ticket
   vmp_page_claim *pages;  // a region's pages instead of a block
 };
 
@@ -317,7 +326,7 @@ vmp_slab_supply vmp_route_slab_supply(vmp_pool *pool);
 vmp_status vmp_alloc_check(const vmp_pool *pool, void **out_ptr, size_t alignment);
 // vmp_alloc_labelled allocates; the arguments have been checked. The domain can't be suspended meanwhile (placing).
 vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, uint64_t alignment, vmp_stream stream,
-                              vmp_label label, vmp_domain *domain);
+                              vmp_label label, vmp_domain *domain, vmp_ticket ticket);
 
 // ---- space.c ----
 // vmp_space_open makes the first reservation. VMP_ERROR_OUT_OF_ADDRESS_SPACE and what backing returns. MAY UNLOCK.

@@ -69,7 +69,7 @@ static void write_config(snapshot *s) {
           X(granule) X(chunks) X(chunks_created) X(chunks_released) X(takes) X(takes_resized) X(stream_waits)         \
               X(unfinished_wait_allocs) X(host_waits) X(steps) X(step_peak_live) X(max_step_peak_live) X(regions)     \
                   X(region_reserved) X(region_committed) X(region_live) X(pinned) X(mapped_ahead) X(ahead_unused)     \
-                      X(renamed_streams) X(cached) X(cached_bound) X(graph_kept) X(shared) X(shares)
+                      X(renamed_streams) X(cached) X(cached_bound) X(graph_kept) X(shared) X(shares) X(set_aside)
 #define STATS_LIMITS(X) X(hard_limit) X(soft_limit)
 
 #define COUNT(field) +1

@@ -137,6 +137,7 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   vmp_clock_get_stats(pool->clock, &clock);
   out->stream_waits = clock.stream_waits;
   out->renamed_streams = clock.renamed_streams;
+  out->set_aside = pool->asides.bytes;
   out->graph_kept = vmp_captures_kept_bytes(&pool->captures);
   out->unfinished_wait_allocs = pool->unfinished_wait_allocs;
   out->host_waits = pool->host_waits;

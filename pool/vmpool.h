@@ -359,6 +359,7 @@ typedef struct vmp_pool_stats_data {
   uint64_t graph_kept;               // freed, but graphs of stream captures hold it (vmpool_capture.h)
   uint64_t shared;                   // chunks that are mapped at several addresses and live at each (option edges)
   uint64_t shares;                   // how often a chunk was mapped at one more address for that
+  uint64_t set_aside;                // not live, but kept for those who have a ticket (vmpool_aside.h)
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
@@ -396,15 +397,17 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 }
 #endif
 
-#include "pool/vmpool_adapt.h"  // IWYU pragma: export
-#include "pool/vmpool_capture.h"
-#include "pool/vmpool_compact.h"
-#include "pool/vmpool_debug.h"  // IWYU pragma: export
-#include "pool/vmpool_log.h"    // IWYU pragma: export
-#include "pool/vmpool_pin.h"
-#include "pool/vmpool_predict.h"
-#include "pool/vmpool_region.h"
-#include "pool/vmpool_stats.h"
-#include "pool/vmpool_tag.h"
+#include "pool/vmpool_adapt.h"    // IWYU pragma: export
+#include "pool/vmpool_aside.h"    // IWYU pragma: export
+#include "pool/vmpool_capture.h"  // IWYU pragma: export
+#include "pool/vmpool_compact.h"  // IWYU pragma: export
+#include "pool/vmpool_debug.h"    // IWYU pragma: export
+#include "pool/vmpool_log.h"      // IWYU pragma: export
+#include "pool/vmpool_oom.h"      // IWYU pragma: export
+#include "pool/vmpool_pin.h"      // IWYU pragma: export
+#include "pool/vmpool_predict.h"  // IWYU pragma: export
+#include "pool/vmpool_region.h"   // IWYU pragma: export
+#include "pool/vmpool_stats.h"    // IWYU pragma: export
+#include "pool/vmpool_tag.h"      // IWYU pragma: export
 
 #endif  // VMPOOL_POOL_VMPOOL_H_

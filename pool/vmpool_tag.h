@@ -58,6 +58,7 @@ typedef struct vmp_alloc_options {
   vmp_tag tag;       // 0: none
   const char *name;  // of the block, shown by queries and snapshots; copied once per text and kept as long as the pool:
                      // use few different ones. NULL: none
+  uint64_t ticket;   // vmp_ticket that the block is drawn on (vmpool_aside.h); 0: none
 } vmp_alloc_options;
 #define VMP_ALLOC_OPTIONS_INIT VMP_INIT(vmp_alloc_options)
 

@@ -24,5 +24,8 @@ bool vmp_driver_is_forked(const vmp_driver *driver) {
 }
 
 void vmp_driver_close(vmp_driver *driver) {
-  if (driver != NULL) driver->ops->close(driver);
+  if (driver == NULL) return;
+  void *attachment = atomic_load(&driver->attachment);
+  if (attachment != NULL) driver->attachment_end(attachment);
+  driver->ops->close(driver);
 }

@@ -268,6 +268,9 @@ struct vmp_driver {
   const char *kind;       // "cuda" or "host"; static storage
   int32_t owner_process;  // getpid() of the process that opened it: calls from any other return 3. 0: not recorded
   _Atomic uint64_t calls[VMP_CALL_COUNT];
+  // Something of whoever uses the driver, made once (registry.h); vmp_driver_close ends it first. NULL: nothing.
+  void *_Atomic attachment;
+  void (*attachment_end)(void *attachment);
 };
 
 // vmp_thread_calls: the calls of this thread through any driver, since it began.

@@ -112,11 +112,12 @@ AT(vmp_tag_info, blocks, 24);
 AT(vmp_tag_info, live, 32);
 AT(vmp_tag_info, requested, 40);
 
-SIZE(vmp_alloc_options, 32);
+SIZE(vmp_alloc_options, 40);
 AT(vmp_alloc_options, struct_size, 0);
 AT(vmp_alloc_options, alignment, 8);
 AT(vmp_alloc_options, tag, 16);
 AT(vmp_alloc_options, name, 24);
+AT(vmp_alloc_options, ticket, 32);
 
 SIZE(vmp_trim_report, 48);
 AT(vmp_trim_report, struct_size, 0);
@@ -157,7 +158,7 @@ AT(vmp_defragment_report, meshed_chunks, 136);
 AT(vmp_defragment_report, left_pinned, 144);
 AT(vmp_defragment_report, left_other, 152);
 
-SIZE(vmp_pool_stats_data, 408);
+SIZE(vmp_pool_stats_data, 416);
 AT(vmp_pool_stats_data, struct_size, 0);
 AT(vmp_pool_stats_data, reserved_va, 8);
 AT(vmp_pool_stats_data, mapped, 16);
@@ -209,6 +210,7 @@ AT(vmp_pool_stats_data, cached_bound, 376);
 AT(vmp_pool_stats_data, graph_kept, 384);
 AT(vmp_pool_stats_data, shared, 392);
 AT(vmp_pool_stats_data, shares, 400);
+AT(vmp_pool_stats_data, set_aside, 408);
 
 SIZE(vmp_region_options, 56);
 AT(vmp_region_options, struct_size, 0);

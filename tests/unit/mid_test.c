@@ -412,3 +412,35 @@ VTEST_F(MidArena, MappedMemoryOfTheSupplyIsFound, rig) {
   placed = take_placed(f, 4 * MIB, 0);  // nothing was mapped here
   VEXPECT_TRUE(vmp_fence_is_none(placed.after));
 }
+
+// A used block is divided in two, which are freed on their own; every claim is given back.
+VTEST_F(Mid, DividedBlocksAreFreedOnTheirOwn, rig) {
+  uint64_t a = take(f, 9 * MIB), wall = take(f, MIB);
+  VASSERT_OK(vmp_mid_divide(f->mid, a, a + 3 * MIB + 512));
+  VASSERT_OK(vmp_mid_divide(f->mid, a, a + 512));
+  VEXPECT_UINT_EQ(stats_of(f).blocks, 4);
+  VEXPECT_UINT_EQ(stats_of(f).block_bytes, 10 * MIB);
+  rig_check(f);
+  uint64_t start = 0, bytes = 0;
+  VEXPECT_TRUE(vmp_mid_find(f->mid, a + 4 * MIB, &start, &bytes, NULL));
+  VEXPECT_UINT_EQ(start, a + 3 * MIB + 512);
+  VEXPECT_UINT_EQ(bytes, 6 * MIB - 512);
+  give(f, a + 512);
+  rig_check(f);
+  VEXPECT_UINT_EQ(take(f, 3 * MIB), a + 512);
+  give(f, a + 512);
+  give(f, a + 3 * MIB + 512);
+  give(f, a);
+  give(f, wall);
+  VEXPECT_UINT_EQ(stats_of(f).blocks, 0);
+}
+
+VTEST_F(Mid, WhatCannotBeDivided, rig) {
+  uint64_t a = take(f, 4 * MIB);
+  static const uint64_t places[] = {0, 100, 4 * MIB, 5 * MIB};
+  for (size_t i = 0; i < 4; i++) VEXPECT_STATUS(vmp_mid_divide(f->mid, a, a + places[i]), VMP_ERROR_INVALID_VALUE);
+  VEXPECT_STATUS(vmp_mid_divide(f->mid, a + 512, a + MIB), VMP_ERROR_INVALID_VALUE);
+  VEXPECT_STATUS(vmp_mid_divide(f->mid, a + 64 * MIB, a + 65 * MIB), VMP_ERROR_INVALID_VALUE);
+  give(f, a);
+  VEXPECT_STATUS(vmp_mid_divide(f->mid, a, a + MIB), VMP_ERROR_INVALID_VALUE);
+}
