@@ -204,24 +204,45 @@ static vmp_status take_ready(ladder *l, vmp_placed *out_placed) {
 // may_help_more: it failed, and not for a reason that no other step cures.
 static bool may_help_more(vmp_status status) { return status != VMP_OK && ladder_helps(status); }
 
+// take_tightly is for a pool of which more than park_limit lies idle: the least memory counts. Waits of the stream don't,
+// and what threads keep goes back before anything is mapped.
+static vmp_status take_tightly(ladder *l, bool several, vmp_placed *out_placed) {
+  vmp_pool *pool = l->pool;
+  bool may_wait = pool->config.cross_stream == VMP_CROSS_STREAM_WAIT;
+  l->plan->request.wait = several && may_wait ? VMP_WAIT_ANY : VMP_WAIT_LAST;
+  vmp_status status = VMP_ERROR_BUSY;
+  // With edges a mapped place isn't always the one that costs least: the layer knows.
+  if (pool->config.edges == 0) {
+    status = try_place(l, VMP_EFFORT_MAPPED, false, out_placed);
+    if (may_help_more(status)) {
+      vmp_caches_empty(pool);
+      if (pool->slab != NULL) vmp_slab_trim(pool->slab);
+    }
+  }
+  if (may_help_more(status)) {
+    vmp_backing_prefer_parked(pool->backing, several);
+    status = try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
+    vmp_backing_prefer_parked(pool->backing, false);
+  }
+  l->plan->request.wait = VMP_WAIT_LAST;
+  return status;
+}
+
 // first_try is what nearly every request gets by on. Among several streams it depends on how much memory lies idle:
 // up to wait_limit, new memory comes before a wait; beyond it, a wait before new memory; beyond park_limit waits don't
 // count, only memory does.
 static vmp_status first_try(ladder *l, vmp_placed *out_placed) {
   vmp_pool *pool = l->pool;
-  uint64_t streams = pool->seen_streams;
-  if ((streams & (streams - 1)) == 0) return try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
-  bool may_wait = pool->config.cross_stream == VMP_CROSS_STREAM_WAIT;
-  vmp_status status = VMP_ERROR_BUSY;
-  if (may_wait && idle_share(pool) > pool->config.park_limit) {
-    vmp_backing_prefer_parked(pool->backing, true);
-    l->plan->request.wait = VMP_WAIT_ANY;
-  } else {
-    status = take_ready(l, out_placed);
-    if (may_wait && may_help_more(status)) status = try_place(l, VMP_EFFORT_MAPPED, false, out_placed);
+  bool several = (pool->seen_streams & (pool->seen_streams - 1)) != 0;
+  if (pool->config.park_limit < 1 && idle_share(pool) > pool->config.park_limit) {
+    return take_tightly(l, several, out_placed);
+  }
+  if (!several) return try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
+  vmp_status status = take_ready(l, out_placed);
+  if (pool->config.cross_stream == VMP_CROSS_STREAM_WAIT && may_help_more(status)) {
+    status = try_place(l, VMP_EFFORT_MAPPED, false, out_placed);
   }
   if (may_help_more(status)) status = try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
-  l->plan->request.wait = VMP_WAIT_LAST;
   vmp_backing_prefer_parked(pool->backing, false);
   return status;
 }
