@@ -131,6 +131,8 @@ vmp_status vmp_aside_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_placed
   uint64_t bytes = aside->offset + aside->bytes - offset;
   aside->bytes -= bytes;
   pool->asides.bytes -= bytes;
+  // Dividing has parked the chunks for a moment, which makes them anybody's hosts again.
+  if (aside->bytes > 0) vmp_backing_keep_apart(pool->backing, aside->offset, aside->bytes);
   pool->unsettled_bytes[VMP_LAYER_MID] += bytes;
   *out_placed = (vmp_placed){.offset = offset, .bytes = bytes};
   return VMP_OK;
