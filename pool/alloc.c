@@ -248,7 +248,7 @@ static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index,
   if (in_pool && pool->captures.graphs != NULL && vmp_capture_free(pool, offset, stream, index, &kept)) return kept;
   uint64_t word = in_pool ? vmp_books_take(pool, offset) : 0;
   if (word == 0) return not_live(pool, ptr, in_pool, offset);
-  if (pool->config.poison != 0) vmp_debug_poison(pool, offset, stream);
+  if (pool->config.poison != 0 && !vmp_block_has_streams(word)) vmp_debug_poison(pool, offset, stream);
   took_out(pool, offset, word, index, fence_of_free(pool, offset, word, index));
   return VMP_OK;
 }

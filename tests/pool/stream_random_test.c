@@ -47,6 +47,8 @@ static const work_mode modes[] = {
     {"complete_seeded", SMALL_POOL ",cross_stream:complete", VMP_HOST_WORK_SEED, 3},
     {"park_limit_lag", SMALL_POOL ",park_limit:0.1", VMP_HOST_WORK_LAG, 70},
     {"buddy_seeded", SMALL_POOL ",buddy_from:1MiB", VMP_HOST_WORK_SEED, 8},
+    {"debug_late", SMALL_POOL ",poison:165,quarantine:4MiB", VMP_HOST_WORK_LATE, 0},
+    {"guarded_seeded", SMALL_POOL ",poison:165,guard_slots:1", VMP_HOST_WORK_SEED, 2},
     {"unlimited_lag", "wait_limit:0.1", VMP_HOST_WORK_LAG, 100},
 };
 static const char *mode_name(const work_mode *m) { return m->name; }
