@@ -16,6 +16,8 @@ static const example examples[] = {
     {"two_streams", "tests/examples/two_streams", "6 operations done, 0 bad touches\n"},
     {"limits", "tests/examples/limits",
      "a fifth block: VMP_ERROR_LIMIT\n32 MiB from two free pieces of 16\npeak mapped 64 MiB; "},
+    // 64 pages of prompt, 4 x 7 of output: the prompt is there once.
+    {"kv_cache", "tests/examples/kv_cache", "4 sequences: 568 MiB in their regions, 184 MiB of memory\n"},
 };
 
 VTEST_P(Example, Runs, example, examples, example_name) {

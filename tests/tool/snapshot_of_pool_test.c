@@ -5,6 +5,7 @@
 
 #include "pool/vmpool.h"
 #include "tests/support/vtest.h"
+#include "tools/vmpool/map.h"
 #include "tools/vmpool/snapshot.h"
 
 #define MIB ((size_t)1 << 20)
@@ -99,4 +100,47 @@ VTEST_F(SnapshotOfPool, BlocksOfAllLayersAndFreedOnes, rig) {
   VEXPECT_UINT_EQ(seen[SNAPSHOT_MID], 2);
   VEXPECT_UINT_EQ(seen[SNAPSHOT_BUDDY], 1);
   snapshot_destroy(&s);
+}
+
+// Committed pages are live blocks of the map; a page that two regions have shows twice, its memory counts once.
+VTEST_F(SnapshotOfPool, Regions, rig) {
+  vmp_region *first = NULL, *second = NULL;
+  vmp_region_options options = VMP_REGION_OPTIONS_INIT;
+  options.max_bytes = 256 * MIB;
+  options.name = "kv \"1\"";
+  VASSERT_OK(vmp_region_create(f->pool, &first, &options));
+  VASSERT_OK(vmp_region_create(f->pool, &second, &options));
+  const vmp_region_pages runs[] = {{0, 3}, {8, 2}};
+  VEXPECT_OK(vmp_region_commit(first, runs, 2, NULL));
+  snapshot s = {0};
+  read_snapshot(f, &s);
+  VASSERT_NO_FAILURE();
+  VEXPECT_UINT_EQ(sums_of(&s).live, s.live);
+  VEXPECT_UINT_EQ(s.live, 10 * MIB);
+  VEXPECT_UINT_EQ(sums_of(&s).blocks, 2);  // runs
+  VEXPECT_INT_EQ(s.ranges[0].blocks[0].layer, SNAPSHOT_REGION);
+  VEXPECT_UINT_EQ(s.ranges[0].blocks[0].bytes, 6 * MIB);
+  snapshot_destroy(&s);
+  VEXPECT_OK(vmp_region_share(first, 0, second, 0, 3, NULL));
+  read_snapshot(f, &s);
+  VASSERT_NO_FAILURE();
+  VEXPECT_UINT_EQ(s.regions, 2);
+  VEXPECT_UINT_EQ(s.region_committed, 16 * MIB);
+  VEXPECT_UINT_EQ(s.region_reserved, 512 * MIB);
+  VEXPECT_UINT_EQ(sums_of(&s).live, 16 * MIB);
+  VEXPECT_UINT_EQ(s.live, 10 * MIB);
+  VEXPECT_UINT_EQ(s.mapped, 10 * MIB);
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *out = open_memstream(&text, &bytes);
+  const map_style style = {.width = 80};
+  map_ledger(out, &style, &s);
+  VEXPECT_TRUE(map_ranges(out, &style, &s, 8));
+  fclose(out);
+  VEXPECT_STR_CONTAINS(text, "regions 2, with 16 MiB committed of 512 MiB of addresses");
+  VEXPECT_STR_CONTAINS(text, "@@@");
+  free(text);
+  snapshot_destroy(&s);
+  VEXPECT_OK(vmp_region_destroy(first, NULL));
+  VEXPECT_OK(vmp_region_destroy(second, NULL));
 }
