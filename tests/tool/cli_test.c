@@ -76,7 +76,7 @@ static const mistake mistakes[] = {
     {"layout_without_regions", {"replay", "--kv-layout", "layer", "x"}, NULL, "--kv-layout needs --kv region"},
     {"share_without_regions", {"replay", "--kv-share", "x"}, NULL, "--kv-share needs --kv region"},
     {"share_on_streams",
-     {"replay", "--kv", "region", "--model", "gpt2", "--kv-share", "--streams", "2", "x"},
+     {"replay", "--kv=region", "--model=gpt2", "--kv-share", "--streams=2", "x"},
      NULL,
      "--kv-share needs one stream"},
     {"compare_regions",
