@@ -114,7 +114,7 @@ static uint64_t check_index(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_
         check_lines(&walk, entry & ~VMP_MID_ENTRY_LINES, page, report);
       } else {
         expected = next_before(&walk, end, &count);
-        if (count > 8) count = 8;
+        if (count > 16) count = 16;
         if (count > 0) expected |= (count - 1) << VMP_MID_ENTRY_MORE_LOG2;
       }
       if (entry != expected || start != (expected != 0)) {

@@ -4,7 +4,7 @@
 // over 100,000 blocks costs a dozen cache misses per lookup; a table fine enough for the smallest blocks costs more
 // than the large ones are worth. Approach: pieces tile the arena, so the piece that holds an offset is the last one
 // that begins at or before it. Pages of 4 MiB remember the lowest piece that begins in them; a bitmap finds the last
-// such page; the list of pieces leads on from there. Where 8 pieces begin in a page it gets a table of 64
+// such page; the list of pieces leads on from there. Where 16 pieces begin in a page it gets a table of 64
 // lines of 64 KiB, which works the same way. A piece that reaches into further sectors (16 GiB) is named in each of
 // them, since it holds their first byte.
 //

@@ -106,10 +106,10 @@ typedef struct vmp_mid_edges {
 
 // An entry of a page: 0, or the lowest piece and how many begin there, or its table of lines.
 #define VMP_MID_ENTRY_LINES UINT32_C(0x80000000)  // the rest is the number of a table
-#define VMP_MID_ENTRY_MORE_LOG2 28u               // bits 28..30: how many besides the lowest; 7: or more
-#define VMP_MID_ENTRY_MORE UINT32_C(0x70000000)
-#define VMP_MID_ENTRY_ONE UINT32_C(0x10000000)
-#define VMP_MID_ENTRY_PIECE UINT32_C(0x0fffffff)
+#define VMP_MID_ENTRY_MORE_LOG2 27u               // bits 27..30: how many besides the lowest; 15: or more
+#define VMP_MID_ENTRY_MORE UINT32_C(0x78000000)
+#define VMP_MID_ENTRY_ONE UINT32_C(0x08000000)
+#define VMP_MID_ENTRY_PIECE UINT32_C(0x07ffffff)
 #define VMP_MID_MAX_PIECES VMP_MID_ENTRY_PIECE
 
 typedef struct vmp_mid_pages {
