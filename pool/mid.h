@@ -18,7 +18,7 @@
 //
 // Invariants
 //   - used and free parts tile each arena; no two free extents touch; all lengths are multiples of the step.
-//   - no two touching parts of an extent have fences of the same streams.
+//   - no two touching parts of an extent are alike: both mapped or both not, with fences of the same streams.
 //   - The runs are disjoint and are exactly the mapped parts of the extents, as of the last call that looked. (When
 //     host memory for one runs out, the next call rebuilds them; until then fewer places are found without mapping.)
 //   - free allocates nothing and can't fail.
