@@ -12,6 +12,7 @@
 #include <inttypes.h>
 
 #include "pool/capture_internal.h"
+#include "vmm/backing_share.h"
 
 // ---- reuse ----
 
@@ -99,11 +100,13 @@ vmp_status vmp_capture_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_plac
   vmp_stream_index stream = plan->request.stream;
   plan->request.stream = VMP_CLOCK_ANYONE;
   plan->request.wait = VMP_WAIT_NEVER;
+  plan->request.isolated = true;
   plan->graph->users++;  // the lock is let go of meanwhile
   vmp_status status = take(pool, plan, out_placed);
   plan->graph->users--;
   plan->request.stream = stream;
   plan->request.wait = VMP_WAIT_LAST;
+  if (status == VMP_OK) vmp_backing_keep_apart(pool->backing, out_placed->offset, out_placed->bytes);
   return is_shortage(status) ? vmp_oom_fail(pool, plan, VMP_ERROR_CAPTURE, false) : status;
 }
 

@@ -190,14 +190,22 @@ static void consider_parts(search *s, uint64_t from, uint64_t to) {
   }
 }
 
+// goes_high: with edges, a block goes to the high end of a run that begins a chunk and ends inside another: the free
+// bytes stay at the chunks' ends, where blocks from elsewhere can use them.
+static bool goes_high(const vmp_mid *mid, uint64_t from, uint64_t to) {
+  uint64_t inside = mid->ops.granule_bytes - 1;
+  return mid->options.edges && (from & inside) == 0 && (to & inside) != 0;
+}
+
 static void consider_run(search *s) {
   vmp_mid_span run = vmp_mid_run_span(s->mid, s->run);
   uint64_t from = run.from, to = run.to, low, high;
   if (!ends_of(s, from, to, &low, &high)) return;
   s->run_is_ready = is_ready(s->mid, s->run, s->stream);
-  (void)consider(s, low, to - from);
+  bool high_first = goes_high(s->mid, from, to);
+  (void)consider(s, high_first ? high : low, to - from);
   if (is_ideal(s) || low == high) return;
-  (void)consider(s, high, to - from);
+  (void)consider(s, high_first ? low : high, to - from);
   if (s->found ? s->best.must_wait : s->wait == VMP_WAIT_NEVER) consider_parts(s, from, to);
 }
 
@@ -218,7 +226,9 @@ static bool place_plainly(const vmp_mid *mid, const vmp_request *request, vmp_mi
     return false;
   }
   if (!is_ready(mid, index, request->stream)) return false;
-  *out_place = (vmp_mid_place){.offset = part->offset, .within_bytes = part->bytes, .run = index, .fence = part->fence};
+  uint64_t end = vmp_mid_piece_end(part);
+  uint64_t offset = goes_high(mid, part->offset, end) ? end - request->bytes : part->offset;
+  *out_place = (vmp_mid_place){.offset = offset, .within_bytes = part->bytes, .run = index, .fence = part->fence};
   return true;
 }
 

@@ -26,7 +26,7 @@ static const vmp_choice cross_stream_choices[] = {
 // What each preset sets, in the language of VMP_CONF.
 static const char *const preset_texts[] = {
     [VMP_PRESET_MIXED] = "",
-    [VMP_PRESET_TIGHT] = "chunk_max:1granule,no_map_ahead:1,edges:1",
+    [VMP_PRESET_TIGHT] = "chunk_max:1granule,no_map_ahead:1,edges:1,slab_max:32KiB",
     [VMP_PRESET_CLASSIC] = "slab_max:1MiB,buddy_from:64MiB",
     [VMP_PRESET_SLAB] = "slab_max:1MiB,buddy_from:0",
     [VMP_PRESET_MID] = "slab_max:0",

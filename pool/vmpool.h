@@ -115,7 +115,7 @@ typedef struct vmp_pool_options {
   uint64_t growth_bytes;     // a growth is rounded up to this where memory is plentiful; default chunk_max_bytes
   int no_map_ahead;          // 1: map exactly what is needed
 
-  uint64_t slab_max_bytes;   // requests up to this are slab's; default 64 KiB (`slab_max:0` in text: none)
+  uint64_t slab_max_bytes;   // requests up to this are slab's; default 64 KiB, tight 32 KiB (`slab_max:0`: none)
   uint64_t buddy_from_bytes; // requests from this on are buddy's; default none
   uint64_t arena_bytes;      // address space of one mid arena; default device memory, rounded up to a power of two
   int slab_random;           // 1: objects of a span are handed out in random order

@@ -107,7 +107,7 @@ typedef struct preset {
 static const char *preset_name(const preset *p) { return p->name; }
 static const preset presets[] = {
     {"mixed", {"chunk_max:32MiB (default)", "slab_max:64KiB (default)", "buddy_from:none (default)"}},
-    {"tight", {"chunk_max:2MiB (preset tight)", "no_map_ahead:1 (preset tight)", "slab_max:64KiB (default)"}},
+    {"tight", {"chunk_max:2MiB (preset tight)", "edges:1 (preset tight)", "slab_max:32KiB (preset tight)"}},
     {"training", {"buddy_from:1GiB (preset training)", "slab_max:64KiB (default)", "initial_fraction:0 (default)"}},
     {"inference", {"strategy:static (preset inference)", "slab_max:1MiB (preset inference)", "initial_fraction:0.75"}},
     {"classic", {"slab_max:1MiB (preset classic)", "buddy_from:64MiB (preset classic)", "strategy:dynamic"}},

@@ -7,6 +7,7 @@
 #include "tests/support/vtest.h"
 #include "tools/vmpool/map.h"
 #include "tools/vmpool/snapshot.h"
+#include "tools/vmpool/views.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -143,4 +144,32 @@ VTEST_F(SnapshotOfPool, Regions, rig) {
   snapshot_destroy(&s);
   VEXPECT_OK(vmp_region_destroy(first, NULL));
   VEXPECT_OK(vmp_region_destroy(second, NULL));
+}
+
+// A chunk that two blocks share has two rows, and counts once.
+VTEST_F(SnapshotOfPool, SharedChunksCountOnce, rig) {
+  VEXPECT_INT_GE(vmp_pool_destroy(f->pool), 0);
+  vmp_pool_options options = VMP_POOL_OPTIONS_INIT;
+  options.conf = "driver:host,host_device:16MiB,destroy_releases:1,preset:tight";
+  VASSERT_INT_GE(vmp_pool_create(&f->pool, &options), 0);
+  void *blocks[16], *both = NULL;
+  for (unsigned i = 0; i < 16; i++) VASSERT_OK(vmp_alloc(f->pool, &blocks[i], MIB, NULL));
+  VASSERT_OK(vmp_free(f->pool, blocks[1], NULL));
+  VASSERT_OK(vmp_free(f->pool, blocks[4], NULL));
+  VASSERT_OK(vmp_alloc(f->pool, &both, 2 * MIB, NULL));
+  snapshot s;
+  read_snapshot(f, &s);
+  vmp_pool_stats_data stats = VMP_POOL_STATS_INIT;
+  VEXPECT_OK(vmp_pool_stats(f->pool, &stats));
+  VEXPECT_UINT_EQ(stats.shared, 4 * MIB);
+  VEXPECT_UINT_EQ(s.shared, stats.shared);
+  VEXPECT_UINT_EQ(s.mapped, 16 * MIB);
+  VEXPECT_UINT_EQ(sums_of(&s).mapped, 20 * MIB);  // addresses that have memory
+  VEXPECT_UINT_EQ(view_check_snapshot(stdout, &s), 0);
+  s.mapped -= MIB;
+  FILE *nowhere = tmpfile();
+  VASSERT_TRUE(nowhere != NULL);
+  VEXPECT_UINT_GT(view_check_snapshot(nowhere, &s), 0);
+  fclose(nowhere);
+  snapshot_destroy(&s);
 }

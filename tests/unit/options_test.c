@@ -105,7 +105,23 @@ VTEST_F(Options, GranulesAreBytesOnceTheDeviceIsKnown, rig) {
   VEXPECT_UINT_EQ(f->config.chunk_max, 64 * 1024);
   VEXPECT_UINT_EQ(f->config.growth, 0);
   VEXPECT_UINT_EQ(f->config.hard_limit, 3 * 64 * 1024);
-  VEXPECT_UINT_EQ(f->config.slab_max, 64 * 1024);
+  VEXPECT_UINT_EQ(f->config.slab_max, 32 * 1024);
+}
+
+// Edges are ends of chunks of one granule: what was asked for by name wins over what comes with a preset.
+VTEST_F(Options, EdgesNeedChunksOfOneGranule, rig) {
+  VASSERT_OK(read_conf(f, "edges:1"));
+  VASSERT_OK(vmp_config_resolve(&f->config, 2 * MIB, GIB));
+  VEXPECT_TRUE(f->config.edges);
+  VEXPECT_UINT_EQ(f->config.chunk_max, 2 * MIB);
+  VASSERT_OK(read_conf(f, "preset:tight,chunk_max:4MiB"));
+  VASSERT_OK(vmp_config_resolve(&f->config, 2 * MIB, GIB));
+  VEXPECT_FALSE(f->config.edges);
+  VEXPECT_TRUE(f->config.adjusted[VMP_OPTION_edges]);
+  VEXPECT_UINT_EQ(f->config.chunk_max, 4 * MIB);
+  VASSERT_OK(read_conf(f, "edges:1,chunk_max:4MiB"));
+  VEXPECT_STATUS(vmp_config_resolve(&f->config, 2 * MIB, GIB), VMP_ERROR_CONFIG);
+  VEXPECT_STR_CONTAINS(vmp_last_error()->message, "edges share chunks of one granule");
 }
 
 VTEST_F(Options, SpacesAndEmptyTextsAreFine, rig) {

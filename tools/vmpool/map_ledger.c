@@ -105,6 +105,9 @@ void map_ledger(FILE *out, const map_style *style, const snapshot *s) {
     fprintf(out, "regions %" PRIu64 ", with %s committed of %s of addresses\n", s->regions,
             size_text(s->region_committed, a), size_text(s->region_reserved, b));
   }
+  if (s->shared > 0) {
+    fprintf(out, "shared %s of chunks, mapped at several addresses and live at each\n", size_text(s->shared, a));
+  }
   if (s->retiring > 0) fprintf(out, "retiring %s of addresses, until GPU work is done\n", size_text(s->retiring, a));
   if (s->broken > 0) fprintf(out, "BROKEN %s, whose mapping could not be made or undone\n", size_text(s->broken, a));
 }

@@ -160,6 +160,7 @@ static bool read_stats(parsing *p, const json_t *document, snapshot *s) {
       {"regions", &s->regions},
       {"region_reserved", &s->region_reserved},
       {"region_committed", &s->region_committed},
+      {"shared", &s->shared},
   };
   char where[300];
   snprintf(where, sizeof(where), "%s: stats", p->name);

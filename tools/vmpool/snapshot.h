@@ -59,6 +59,7 @@ typedef struct snapshot {
   uint64_t reserved_va, mapped, live, requested, parked, spare, pending, retiring, broken;
   uint64_t largest_free_mapped, device_free, device_total;
   uint64_t regions, region_reserved, region_committed;  // 0 in snapshots from before there were regions
+  uint64_t shared;                                      // chunks that are mapped at several addresses, each once
   snapshot_range *ranges;
   size_t num_ranges;
 } snapshot;

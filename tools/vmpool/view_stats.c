@@ -68,6 +68,7 @@ static void put_sizes(FILE *out, const map_style *style, const snapshot *s) {
   for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
     put_size(out, sizes[i].key, snapshot_number(s, "stats", sizes[i].key), sizes[i].meaning, style->width);
   }
+  if (s->shared > 0) put_size(out, "shared", s->shared, "chunks that are live at several addresses", style->width);
   if (s->mapped > 0) fprintf(out, "  utilisation %.1f %%: live of mapped", 100 * (double)s->live / (double)s->mapped);
   if (s->mapped > 0 && s->live > 0) {
     fprintf(out, "; rounding %.1f %% of live",
@@ -83,7 +84,7 @@ static bool is_size(const char *key) {
                                      "broken",      "metadata",       "granule",      "peak_mapped",
                                      "peak_live",   "peak_requested", "device_free",  "slab_live",
                                      "mid_live",    "buddy_live",     "device_total", "largest_free_mapped",
-                                     "hard_limit",  "soft_limit"};
+                                     "hard_limit",  "soft_limit",     "shared"};
   for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
     if (strcmp(key, keys[i]) == 0) return true;
   }
