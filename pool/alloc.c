@@ -16,9 +16,6 @@
 #include "pool/thread_cache.h"
 #include "pool/watch.h"
 
-// Larger sizes are no sizes: no address space holds them. They are refused without being counted.
-#define MAX_BYTES (UINT64_C(1) << 47)
-
 vmp_status vmp_pool_fail_forked(const vmp_pool *pool) {
   return vmp_fail(VMP_ERROR_FORKED,
                   "the pool \"%.64s\" belongs to process %d; a forked child can't use it, only "
@@ -53,6 +50,10 @@ static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *place
   vmp_tally_alloc(&pool->tally, plan->layer, plan->request.stream, vmp_not_negative(pool->live_bytes[plan->layer]));
   pool->requested_bytes += plan->requested_bytes;
   pool->allocs++;
+  vmp_alloc_raise_peaks(pool);
+}
+
+void vmp_alloc_raise_peaks(vmp_pool *pool) {
   uint64_t live = vmp_pool_live_bytes(pool);
   if (live > pool->peak_live_bytes) pool->peak_live_bytes = live;
   if (live > pool->step_live_bytes) pool->step_live_bytes = live;
@@ -153,7 +154,7 @@ vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, ui
   }
   if (alignment < VMP_STEP_BYTES) alignment = VMP_STEP_BYTES;
   vmp_plan plan;
-  if (bytes > MAX_BYTES || !vmp_route_plan(pool, bytes, alignment, &plan)) {
+  if (bytes > VMP_MAX_BLOCK_BYTES || !vmp_route_plan(pool, bytes, alignment, &plan)) {
     return vmp_fail(VMP_ERROR_OUT_OF_MEMORY,
                     "%" PRIu64 " bytes were asked for, which is more than any address space holds", bytes);
   }
@@ -190,8 +191,11 @@ vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream st
 
 // ---- free ----
 
-// not_live says what an address is that is not the start of a live block.
-static vmp_status not_live(const vmp_pool *pool, const void *ptr, bool in_pool, uint64_t offset) {
+vmp_status vmp_alloc_fail_busy(const void *ptr) {
+  return vmp_fail(VMP_ERROR_BUSY, "the block at %p is being reallocated by another thread", ptr);
+}
+
+vmp_status vmp_alloc_fail_not_live(const vmp_pool *pool, const void *ptr, bool in_pool, uint64_t offset) {
   vmp_found found;
   if (!in_pool) {
     return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p lies outside the address space of the pool \"%.64s\"", ptr,
@@ -227,12 +231,19 @@ static vmp_fence fence_of_free(vmp_pool *pool, uint64_t offset, uint64_t word, v
   return fence;
 }
 
+// take_label forgets a block's tag and name while its layer still knows the block.
+static void take_label(vmp_pool *pool, uint64_t offset, uint64_t word) {
+  vmp_found found = {.bytes = 0};
+  (void)vmp_route_find(pool, offset, &found);
+  vmp_label_remove(&pool->tags, offset, found.bytes, found.bytes - vmp_block_slack(word));
+}
+
 // took_out: a block that is not live any more goes back to its layer.
 static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, vmp_stream_index index, vmp_fence fence) {
   vmp_layer layer = vmp_block_layer(word);
+  if (vmp_block_is_labelled(word)) take_label(pool, offset, word);
   uint64_t bytes = pool->debug.ring == NULL ? vmp_route_release(pool, layer, offset, fence)
                                             : vmp_debug_keep(pool, (int)layer, offset, fence);
-  if (vmp_block_is_labelled(word)) vmp_label_remove(&pool->tags, offset, bytes, bytes - vmp_block_slack(word));
   pool->live_bytes[layer] -= bytes;
   vmp_tally_free(&pool->tally, layer, index);
   pool->requested_bytes -= bytes - vmp_block_slack(word);
@@ -241,13 +252,16 @@ static void took_out(vmp_pool *pool, uint64_t offset, uint64_t word, vmp_stream_
   if (pool->over_limit) vmp_limits_shrink(pool);
 }
 
-static vmp_status free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index, vmp_stream stream) {
+vmp_status vmp_alloc_free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index, vmp_stream stream) {
   uint64_t offset = 0;
   bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
   vmp_status kept;
+  if (pool->reallocating > 0 && in_pool && (vmp_books_get(pool, offset) & VMP_BLOCK_IS_BUSY) != 0) {
+    return vmp_alloc_fail_busy(ptr);
+  }
   if (in_pool && pool->captures.graphs != NULL && vmp_capture_free(pool, offset, stream, index, &kept)) return kept;
   uint64_t word = in_pool ? vmp_books_take(pool, offset) : 0;
-  if (word == 0) return not_live(pool, ptr, in_pool, offset);
+  if (word == 0) return vmp_alloc_fail_not_live(pool, ptr, in_pool, offset);
   if (pool->config.poison != 0 && !vmp_block_has_streams(word)) vmp_debug_poison(pool, offset, stream);
   took_out(pool, offset, word, index, fence_of_free(pool, offset, word, index));
   return VMP_OK;
@@ -264,7 +278,7 @@ __attribute__((noinline)) static vmp_status free_missed(vmp_pool *pool, void *pt
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
   vmp_cache_fold_own(pool, stream);  // before less is live: else its peak would be told too low
-  vmp_status status = free_locked(pool, ptr, index, stream);
+  vmp_status status = vmp_alloc_free_locked(pool, ptr, index, stream);
   if (status == VMP_OK) vmp_cache_make_room(pool, (uintptr_t)ptr, stream, index);
   vmp_guard_unlock(&pool->guard);
   vmp_clock_mark_new(pool->clock);
@@ -285,7 +299,8 @@ static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index inde
   uint64_t offset = 0;
   bool in_pool = vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset);
   uint64_t word = in_pool ? vmp_books_get(pool, offset) : 0;
-  if (word == 0) return not_live(pool, ptr, in_pool, offset);
+  if (word == 0) return vmp_alloc_fail_not_live(pool, ptr, in_pool, offset);
+  if ((word & VMP_BLOCK_IS_BUSY) != 0) return vmp_alloc_fail_busy(ptr);
   pool->seen_streams |= UINT64_C(1) << index;
   vmp_graph *graph = vmp_capture_of(pool, stream);
   if (graph != NULL) return vmp_capture_use(pool, graph, offset);
@@ -300,7 +315,7 @@ static vmp_status record_locked(vmp_pool *pool, void *ptr, vmp_stream_index inde
   // Another thread may free the block without the lock meanwhile.
   if (!vmp_books_change(pool, offset, VMP_BLOCK_HAS_STREAMS, 0)) {
     vmp_offset_map_withdraw(&pool->streams);
-    return not_live(pool, ptr, in_pool, offset);
+    return vmp_alloc_fail_not_live(pool, ptr, in_pool, offset);
   }
   vmp_offset_map_add(&pool->streams, offset, UINT64_C(1) << index);
   vmp_log_use(pool, offset, index, stream);

@@ -166,6 +166,13 @@ void vmp_log_write_range(vmp_pool *pool, uint64_t offset, uint64_t bytes) {
   write_range(pool, offset, bytes, vmp_backing_address(pool->backing, offset), 0);
 }
 
+void vmp_log_write_moved(vmp_pool *pool, uint64_t offset) {
+  vmp_log_record *record = vmp_log_next(pool->log, VMP_LOG_MOVED);
+  if (record == NULL) return;
+  record->as.event.address = vmp_backing_address(pool->backing, offset);
+  finish_event(pool);
+}
+
 void vmp_log_write_simple(vmp_pool *pool, vmp_log_kind kind, uint8_t flags, uint64_t bytes, uint64_t extra,
                           uint64_t value, const char *tag) {
   uint32_t id = vmp_log_string(pool->log, tag);

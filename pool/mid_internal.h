@@ -7,6 +7,7 @@
 //     mid_arena.c  arenas, and catching up with changes of the mapping
 //     mid_runs.c   runs by size
 //     mid_index.c  which piece holds an offset, in constant time
+//     mid_resize.c blocks that become longer or shorter, and addresses without a claim
 //     mid_check.c  all invariants
 //
 // The pieces (used blocks and free parts) of an arena tile it. A free part is wholly mapped, or bare; runs are the
@@ -325,6 +326,8 @@ bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_plac
 bool vmp_mid_place_growing(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place, bool *out_blocked);
 // vmp_mid_place_fresh: a wholly unmapped place with room for large chunks around it. False when there is none.
 bool vmp_mid_place_fresh(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place);
+// vmp_mid_place_at: what it would take to use the free range at `offset`.
+vmp_mid_place vmp_mid_place_at(vmp_mid *mid, const vmp_request *request, uint64_t offset);
 // vmp_mid_place_in: the beginning of an arena that was just added.
 vmp_mid_place vmp_mid_place_in(vmp_mid *mid, const vmp_request *request, const vmp_mid_arena *arena);
 

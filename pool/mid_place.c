@@ -353,6 +353,13 @@ bool vmp_mid_place_fresh(vmp_mid *mid, const vmp_request *request, vmp_mid_place
   return false;
 }
 
+vmp_mid_place vmp_mid_place_at(vmp_mid *mid, const vmp_request *request, uint64_t offset) {
+  search s = start(mid, request);
+  vmp_mid_place place;
+  look_at(&s, offset, 0, &place);
+  return place;
+}
+
 vmp_mid_place vmp_mid_place_in(vmp_mid *mid, const vmp_request *request, const vmp_mid_arena *arena) {
   search s = start(mid, request);
   vmp_mid_place place;

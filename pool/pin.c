@@ -96,6 +96,7 @@ static vmp_status pin_locked(vmp_pool *pool, void *ptr, const char *reason) {
     return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p is not the start of a live block of the pool \"%.64s\"", ptr,
                     vmp_pool_name(pool));
   }
+  if ((vmp_books_get(pool, offset) & VMP_BLOCK_IS_BUSY) != 0) return vmp_alloc_fail_busy(ptr);
   if (vmp_backing_generation(pool->backing, block.offset, block.bytes) == 0) {
     return vmp_fail(VMP_ERROR_SUSPENDED, "the memory of the block at %p is not on the device; resume its tag first",
                     ptr);

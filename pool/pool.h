@@ -129,7 +129,8 @@ struct vmp_pool {
   // Counters: up to date but for what caches have counted since they were folded (vmp_caches_fold); slab's part, the
   // requested bytes and the number of blocks may be negative for a while. Read them with the functions below.
   uint64_t live_bytes[VMP_NUM_LAYERS], unsettled_bytes[VMP_NUM_LAYERS];
-  uint64_t placing;  // threads inside a layer's alloc: the layers may know blocks that nobody counts yet
+  uint64_t reallocating;  // blocks that are busy
+  uint64_t placing;       // threads inside a layer's alloc: the layers may know blocks that nobody counts yet
   uint64_t requested_bytes, peak_live_bytes, peak_requested_bytes;
   uint64_t allocs, frees, failed_allocs;
   uint64_t unfinished_wait_allocs, host_waits;
@@ -157,7 +158,8 @@ struct vmp_pool {
 
 // ---- blocks: the word that the books keep of a live block; 0 is none ----
 // bits 0-1 layer, bit 2: has recorded streams, bit 3: always set, bit 4: has a tag or a name, bit 5: a graph
-// holds it (capture.h), bits 8-13 the index of the stream that it was allocated on, bits 16-63 bytes beyond the request.
+// holds it (capture.h), bit 6: busy (vmp_realloc), bits 8-13 the index of the stream that it was allocated on, bits
+// 16-63 bytes beyond the request.
 #define VMP_BLOCK_LIVE UINT64_C(8)
 static inline uint64_t vmp_block_word(vmp_layer layer, uint64_t slack_bytes) {
   return (uint64_t)layer | VMP_BLOCK_LIVE | slack_bytes << 16;
@@ -176,8 +178,12 @@ static inline bool vmp_block_is_labelled(uint64_t word) { return (word & 16) != 
 #define VMP_BLOCK_HAS_STREAMS UINT64_C(4)
 #define VMP_BLOCK_HAS_LABEL UINT64_C(16)
 #define VMP_BLOCK_CAPTURED UINT64_C(32)
+#define VMP_BLOCK_IS_BUSY UINT64_C(64)
 // A block whose word has one of these has entries in tables that the lock guards: it isn't freed without the lock.
-#define VMP_BLOCK_HAS_ENTRIES (VMP_BLOCK_HAS_STREAMS | VMP_BLOCK_HAS_LABEL | VMP_BLOCK_CAPTURED)
+#define VMP_BLOCK_HAS_ENTRIES (VMP_BLOCK_HAS_STREAMS | VMP_BLOCK_HAS_LABEL | VMP_BLOCK_CAPTURED | VMP_BLOCK_IS_BUSY)
+
+// Larger sizes are no sizes: no address space holds them. They are refused without being counted.
+#define VMP_MAX_BLOCK_BYTES (UINT64_C(1) << 47)
 
 // vmp_pool_name: never NULL.
 const char *vmp_pool_name(const vmp_pool *pool);
@@ -276,7 +282,14 @@ struct vmp_plan {
   vmp_ticket ticket;      // the memory comes from this ticket; 0: from everywhere
   vmp_stream stream;      // with a ticket
   vmp_page_claim *pages;  // a region's pages instead of a block
+  struct vmp_range_claim *claim;  // addresses that a layer has given already, instead of a block
 };
+
+// vmp_range_claim: a claim by every step of the ladder, on addresses that are the caller's already.
+typedef struct vmp_range_claim {
+  uint64_t offset, bytes;
+  vmp_fence fence;  // of backing's claim: who used the memory at earlier addresses
+} vmp_range_claim;
 
 // vmp_route_plan rounds and routes; false when the size can't be rounded (it would wrap).
 bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vmp_plan *out_plan);
@@ -327,6 +340,14 @@ vmp_status vmp_alloc_check(const vmp_pool *pool, void **out_ptr, size_t alignmen
 // vmp_alloc_labelled allocates; the arguments have been checked. The domain can't be suspended meanwhile (placing).
 vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, uint64_t alignment, vmp_stream stream,
                               vmp_label label, vmp_domain *domain, vmp_ticket ticket);
+// vmp_alloc_free_locked frees a block under the lock. As vmp_free.
+vmp_status vmp_alloc_free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index, vmp_stream stream);
+// vmp_alloc_fail_not_live reports what an address is that is not the start of a live block; _fail_busy a block that
+// vmp_realloc has in hand.
+vmp_status vmp_alloc_fail_not_live(const vmp_pool *pool, const void *ptr, bool in_pool, uint64_t offset);
+vmp_status vmp_alloc_fail_busy(const void *ptr);
+// vmp_alloc_raise_peaks raises the peaks to what is live now.
+void vmp_alloc_raise_peaks(vmp_pool *pool);
 
 // ---- space.c ----
 // vmp_space_open makes the first reservation. VMP_ERROR_OUT_OF_ADDRESS_SPACE and what backing returns. MAY UNLOCK.

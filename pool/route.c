@@ -5,6 +5,10 @@
 //     else                                                 mid     (steps of 512)
 #include "pool/pool.h"
 
+// Blocks from here on begin with a granule, so that nearly all of their chunks are theirs alone: vmp_realloc can move
+// them without copying.
+#define OWN_CHUNKS_FROM_BYTES (UINT64_C(256) << 20)
+
 const char *vmp_layer_name(vmp_layer layer) {
   static const char *const names[VMP_NUM_LAYERS] = {"slab", "mid", "buddy"};
   return names[layer];
@@ -27,6 +31,9 @@ bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vm
   } else {
     plan.layer = VMP_LAYER_MID;
     if (!vmp_align_up(bytes, VMP_MID_STEP_BYTES, &plan.request.bytes)) return false;
+    if (bytes >= OWN_CHUNKS_FROM_BYTES && plan.request.alignment < pool->device.granule_bytes) {
+      plan.request.alignment = pool->device.granule_bytes;
+    }
   }
   if (pool->config.guard_slots && plan.layer == VMP_LAYER_MID) {
     plan.layer = VMP_LAYER_BUDDY;
@@ -50,7 +57,16 @@ void vmp_route_into(vmp_plan *plan, vmp_domain *domain) {
   }
 }
 
+// place_claim: the fence goes to the claim, not to the placed block: what cross_stream:complete holds back are blocks.
+static vmp_status place_claim(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out_placed) {
+  const vmp_request *request = &plan->request;
+  *out_placed = (vmp_placed){.bytes = 0};
+  return pool->ops.claim(pool->ops.self, plan->claim->offset, plan->claim->bytes, request->stream, request->effort,
+                         &plan->claim->fence);
+}
+
 vmp_status vmp_route_place(vmp_pool *pool, const vmp_plan *plan, vmp_placed *out_placed) {
+  if (plan->claim != NULL) return place_claim(pool, plan, out_placed);
   if (plan->pages != NULL) {
     *out_placed = (vmp_placed){.bytes = 0};
     return vmp_region_place(pool, plan->pages, plan->request.effort);

@@ -56,6 +56,18 @@ void vmp_label_remove(vmp_tags *tags, uint64_t offset, uint64_t bytes, uint64_t 
   record->requested_bytes -= requested_bytes;
 }
 
+void vmp_label_resize(vmp_tags *tags, uint64_t offset, uint64_t to_offset, uint64_t more_bytes,
+                      uint64_t more_requested_bytes) {
+  uint64_t word = 0;
+  (void)vmp_offset_map_remove(&tags->labels, offset, &word);
+  (void)vmp_offset_map_promise(&tags->labels);  // there is room: one was just removed
+  vmp_offset_map_add(&tags->labels, to_offset, word);
+  vmp_tag_record *record = vmp_tag_record_of(tags, label_of(word).tag);
+  if (record == NULL) return;
+  record->live_bytes += more_bytes;
+  record->requested_bytes += more_requested_bytes;
+}
+
 // ---- making tags ----
 
 // find_tag: the tag with this name, or 0. Tags are few.

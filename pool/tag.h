@@ -58,6 +58,11 @@ vmp_label vmp_label_of(const vmp_tags *tags, uint64_t offset);
 // vmp_label_remove forgets a labelled block, which held these bytes.
 void vmp_label_remove(vmp_tags *tags, uint64_t offset, uint64_t bytes, uint64_t requested_bytes);
 
+// vmp_label_resize follows a labelled block to another offset (or the same) and length; the differences are modulo
+// 2^64.
+void vmp_label_resize(vmp_tags *tags, uint64_t offset, uint64_t to_offset, uint64_t more_bytes,
+                      uint64_t more_requested_bytes);
+
 uint64_t vmp_tags_metadata_bytes(const vmp_tags *tags);
 
 // vmp_tags_check reports every broken invariant of the pool's tags and domains. The lock is held.

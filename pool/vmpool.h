@@ -406,6 +406,7 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 #include "pool/vmpool_oom.h"      // IWYU pragma: export
 #include "pool/vmpool_pin.h"      // IWYU pragma: export
 #include "pool/vmpool_predict.h"  // IWYU pragma: export
+#include "pool/vmpool_realloc.h"  // IWYU pragma: export
 #include "pool/vmpool_region.h"   // IWYU pragma: export
 #include "pool/vmpool_stats.h"    // IWYU pragma: export
 #include "pool/vmpool_tag.h"      // IWYU pragma: export

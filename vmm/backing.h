@@ -202,6 +202,26 @@ bool vmp_backing_is_home(const vmp_backing *backing, uint64_t offset);
 // vmp_backing_in_transit: whether driver calls are under way whose outcome isn't committed yet.
 bool vmp_backing_in_transit(const vmp_backing *backing);
 
+// ---- moving live memory: vmp_realloc ----
+
+// vmp_backing_movable finds the longest run of chunks of a claimed range that lie wholly in it and that its one claim
+// alone keeps; *out_bytes is 0 where there is none.
+void vmp_backing_movable(const vmp_backing *backing, uint64_t offset, uint64_t bytes, uint64_t *out_offset,
+                         uint64_t *out_bytes);
+
+// vmp_backing_move_begin plans to map the chunks of such a run at [to_offset, to_offset + bytes), which is unmapped, and
+// keeps everybody else from mapping anything there. Makes no driver call, changes nothing of the chunks: nobody but the
+// claim's owner may use the range until the move has been finished or cancelled. VMP_ERROR_BUSY,
+// VMP_ERROR_HOST_OUT_OF_MEMORY.
+typedef struct vmp_move vmp_move;
+vmp_status vmp_backing_move_begin(vmp_backing *backing, uint64_t from_offset, uint64_t bytes, uint64_t to_offset,
+                                  vmp_move **out_move);
+// vmp_backing_move_finish maps them there; the claim moves along, and the old mappings retire behind `users`, who may
+// still touch them. A failure (driver failures) leaves everything as it was before _begin. Ends the move either way. MAY
+// UNLOCK. vmp_backing_move_cancel ends it without a driver call; NULL is fine.
+vmp_status vmp_backing_move_finish(vmp_backing *backing, vmp_move *move, vmp_fence users);
+void vmp_backing_move_cancel(vmp_backing *backing, vmp_move *move);
+
 // ---- pins ----
 
 // vmp_backing_pin keeps the chunks of a range, which is wholly mapped and claimed, where they are, until the matching

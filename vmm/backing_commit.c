@@ -113,13 +113,15 @@ static void settle_broken(vmp_backing *b, piece *at) {
   uint64_t slots = UINT64_C(1) << at->order;
   if (at->source == PIECE_SHARE) {
     share_break(b, at->place);
-  } else if (at->source == PIECE_TAKE) {
+  } else if (at->source == PIECE_TAKE || at->source == PIECE_MOVE) {
     place *broken = backing_place(b, at->place);
     broken->state = PLACE_BROKEN;
     place_list_add(b, &b->broken, at->place);
     backing_chunk(b, at->chunk)->aliases++;
-    chunk_back_to_parked(&b->chunks, at->chunk);
-    backing_log_change(b, at->old_slot, slots);
+    if (at->source == PIECE_TAKE) {
+      chunk_back_to_parked(&b->chunks, at->chunk);
+      backing_log_change(b, at->old_slot, slots);
+    }
     backing_tell(b, VMP_BACKING_RETIRED, at->chunk, at->slot, slots, NULL);
   } else {
     vmp_node_give(&b->places, at->place);
@@ -176,9 +178,32 @@ static void retire_old_home(vmp_backing *b, const piece *at, vmp_fence fence) {
   backing_retire_home(b, at->chunk, at->place, at->old_slot, fence);
 }
 
+// commit_move gives a live chunk its new home. Who used it at the old one may go on using the memory: what is claimed
+// of it after the block is told of them.
+static void commit_move(vmp_backing *b, const piece *at, vmp_fence users) {
+  chunk *c = backing_chunk(b, at->chunk);
+  uint64_t slots = UINT64_C(1) << at->order;
+  users = vmp_fence_merge(c->moved, users);
+  if (vmp_clock_known_complete(b->options.clock, users)) users = VMP_FENCE_NONE;
+  chunk_set_moved(&b->chunks, c, users);
+  chunk_unmapped(&b->chunks, at->chunk);
+  vmp_backing_change taken = {.from = backing_slot_address(b, at->old_slot)};
+  backing_tell(b, VMP_BACKING_TAKEN, at->chunk, at->slot, slots, &taken);
+  backing_retire_home(b, at->chunk, at->place, at->old_slot, users);
+  backing_set_words(b, at->slot, slots, WORD_HOME | at->chunk);
+  chunk_mapped(&b->chunks, at->chunk, at->slot);
+  c->generation = at->generation;
+  backing_log_change(b, at->old_slot, slots);
+  backing_log_change(b, at->slot, slots);
+}
+
 static void commit(vmp_backing *b, plan *p) {
   for (size_t i = 0; i < p->num_pieces; i++) {
     piece *at = &p->pieces[i];
+    if (at->source == PIECE_MOVE) {
+      commit_move(b, at, p->users);
+      continue;
+    }
     chunk *c = backing_chunk(b, at->chunk);
     uint64_t slots = UINT64_C(1) << at->order;
     if (at->source == PIECE_SHARE) {

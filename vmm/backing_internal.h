@@ -12,6 +12,7 @@
 //     backing_share.c   chunks that are mapped at several places
 //     backing_callbacks.c  who is told of remapping
 //     backing_pin.c     chunks that stay where they are
+//     backing_move.c    live chunks at other addresses
 //     backing_end.c     giving everything back
 //     backing_check.c   the checker and the walkers
 //
@@ -171,12 +172,13 @@ void place_list_add(vmp_backing *b, place_list *list, uint32_t id);
 void place_list_remove(vmp_backing *b, place_list *list, uint32_t id);
 
 // ---- backing_plan.c ----
-typedef enum piece_source { PIECE_CREATE = 0, PIECE_SPARE, PIECE_TAKE, PIECE_SHARE } piece_source;
+// PIECE_MOVE: a live chunk, which stays live, with its claims; its old home is as it was until the commit.
+typedef enum piece_source { PIECE_CREATE = 0, PIECE_SPARE, PIECE_TAKE, PIECE_SHARE, PIECE_MOVE } piece_source;
 
 typedef struct piece {
   uint64_t slot;        // new home
   uint64_t address;     // of its first slot: the table of reservations isn't read without the lock
-  uint64_t old_slot;    // PIECE_TAKE: the home it leaves
+  uint64_t old_slot;    // PIECE_TAKE, PIECE_MOVE: the home it leaves
   uint64_t generation;  // of the new mapping
   uint32_t chunk, place;
   uint8_t source, order;
@@ -189,6 +191,7 @@ typedef struct plan {
   uint64_t created_bytes;
   vmp_backing_calls calls;  // made for it, undoing included
   bool pages;               // its chunks become pages of regions
+  vmp_fence users;          // PIECE_MOVE: who may still touch the chunks at their old homes
 } plan;
 
 typedef struct plan_rules {

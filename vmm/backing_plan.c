@@ -142,7 +142,7 @@ bool plan_add_piece(vmp_backing *b, plan *p, piece_source source, uint32_t chunk
                    .place = place_id,
                    .source = (uint8_t)source,
                    .order = (uint8_t)order};
-  if (source != PIECE_CREATE) chunk_to_transit(&b->chunks, chunk_id);
+  if (source == PIECE_SPARE || source == PIECE_TAKE) chunk_to_transit(&b->chunks, chunk_id);
   if (source == PIECE_TAKE) backing_log_change(b, c->home, slots);
   return true;
 }
@@ -174,7 +174,7 @@ void plan_undo_records(vmp_backing *b, plan *p) {
       chunk_drop(&b->chunks, at->chunk);
     } else if (at->source == PIECE_SPARE) {
       chunk_to_spare(&b->chunks, at->chunk);
-    } else {
+    } else if (at->source == PIECE_TAKE) {
       chunk_back_to_parked(&b->chunks, at->chunk);
       backing_log_change(b, at->old_slot, slots);
     }

@@ -31,6 +31,9 @@ TEST(PublicHeaders, InitialisersSetTheSizeAndNothingElse) {
   EXPECT_EQ(memory.struct_size, sizeof(memory));
   vmp_debug_stats debug = VMP_DEBUG_STATS_INIT;
   EXPECT_EQ(debug.struct_size, sizeof(debug));
+  vmp_realloc_report report = VMP_REALLOC_REPORT_INIT;
+  EXPECT_EQ(report.struct_size, sizeof(report));
+  EXPECT_EQ(report.copied_bytes, 0u);
   vmp_tag_info tag = VMP_TAG_INFO_INIT;
   EXPECT_EQ(tag.struct_size, sizeof(tag));
 }

@@ -98,6 +98,12 @@ AT(vmp_block_info, tag_name, 48);
 AT(vmp_block_info, tag, 56);
 AT(vmp_block_info, pins, 60);
 
+SIZE(vmp_realloc_report, 32);
+AT(vmp_realloc_report, struct_size, 0);
+AT(vmp_realloc_report, moved, 8);
+AT(vmp_realloc_report, copied_bytes, 16);
+AT(vmp_realloc_report, remapped_bytes, 24);
+
 SIZE(vmp_remap_callbacks, 24);
 AT(vmp_remap_callbacks, self, 0);
 AT(vmp_remap_callbacks, before_unmap, 8);
