@@ -2,6 +2,7 @@
 #include "pool/domain.h"
 
 #include "pool/pool.h"
+#include "pool/suspend.h"
 #include "vmm/memory.h"
 
 // gap_bytes: at least what one claim may map beyond its range, on either side, and a multiple of the alignment (a power
@@ -134,6 +135,7 @@ void vmp_domain_destroy(vmp_domain *domain) {
   vmp_slab_destroy(domain->slab);
   vmp_mid_destroy(domain->mid);
   vmp_offset_map_free(&domain->kept);
+  vmp_domain_forget_all(domain);
   vmp_mem_free(domain);
 }
 
@@ -142,6 +144,48 @@ vmp_domain *vmp_domain_of(const vmp_pool *pool, uint64_t offset) {
   if (domain == NULL || vmp_mid_owns(pool->mid, offset)) return NULL;
   while (domain != NULL && !vmp_mid_owns(domain->mid, offset)) domain = domain->next;
   return domain;
+}
+
+// ---- suspended blocks ----
+
+bool vmp_domain_is_away(const vmp_domain *domain, uint64_t offset) {
+  uint64_t piece = offset;
+  if (!domain->claims_dropped || !vmp_mid_find(domain->mid, offset, &piece, NULL, NULL)) return false;
+  return vmp_offset_map_find(&domain->kept, piece) == NULL;
+}
+
+void vmp_domain_forget(vmp_domain *domain, uint64_t offset, uint64_t bytes) {
+  if (vmp_domain_is_away(domain, offset)) domain->away_bytes -= bytes;
+  vmp_domain_forget_backup(domain, offset);
+}
+
+void vmp_domain_forget_backup(vmp_domain *domain, uint64_t offset) {
+  uint64_t value;
+  if (domain->backups.entries == 0 || !vmp_offset_map_remove(&domain->backups, offset, &value)) return;
+  vmp_backup *backup = (vmp_backup *)(uintptr_t)value;
+  if (backup->load == NULL) domain->backup_bytes -= backup->bytes;
+  vmp_mem_free(backup);
+}
+
+static void free_backup(void *context, uint64_t offset, uint64_t value) {
+  (void)context;
+  (void)offset;
+  vmp_mem_free((void *)(uintptr_t)value);
+}
+
+void vmp_domain_forget_all(vmp_domain *domain) {
+  vmp_offset_map_walk(&domain->backups, free_backup, NULL);
+  vmp_offset_map_free(&domain->backups);
+  domain->backups = (vmp_offset_map){0};
+  domain->backup_bytes = 0;
+}
+
+unsigned vmp_domains_suspended(const vmp_pool *pool) {
+  unsigned count = 0;
+  for (const vmp_domain *domain = pool->tags.domains; domain != NULL; domain = domain->next) {
+    count += domain->state != VMP_TAG_RESIDENT;
+  }
+  return count;
 }
 
 void vmp_domains_trim(vmp_pool *pool) {

@@ -35,7 +35,10 @@ struct vmp_domain {
   uint64_t placing;      // allocations under way in it
   vmp_tag_state state;
   bool claims_dropped;
-  vmp_offset_map kept;  // pieces of mid that hold their claims although claims_dropped
+  vmp_offset_map kept;     // pieces of mid that hold their claims although claims_dropped
+  vmp_offset_map backups;  // block -> vmp_backup (suspend.h)
+  uint64_t backup_bytes;   // content in host memory
+  uint64_t away_bytes;     // of live blocks that are without memory
 };
 
 // vmp_domain_create makes the layers of a tag; no addresses are taken yet. VMP_ERROR_HOST_OUT_OF_MEMORY and what the
@@ -47,9 +50,19 @@ void vmp_domain_destroy(vmp_domain *domain);
 // vmp_domain_of: the domain whose arenas hold the offset, or NULL: it is the pool's own.
 vmp_domain *vmp_domain_of(const vmp_pool *pool, uint64_t offset);
 
+// vmp_domain_is_away: whether a live block of the pool, at this offset, is without memory: its tag is suspended.
+bool vmp_domain_is_away(const vmp_domain *domain, uint64_t offset);
+// vmp_domain_forget: the live block of the domain at this offset, of so many bytes, is being freed.
+void vmp_domain_forget(vmp_domain *domain, uint64_t offset, uint64_t bytes);
+// vmp_domain_forget_backup drops the backup of one block, if it has one; _forget_all those of all.
+void vmp_domain_forget_backup(vmp_domain *domain, uint64_t offset);
+void vmp_domain_forget_all(vmp_domain *domain);
+
 // vmp_domain_addresses: how many bytes of address space a block of a domain needs to be found room for.
 uint64_t vmp_domain_addresses(const vmp_pool *pool, uint64_t bytes, uint64_t alignment);
 
+// vmp_domains_suspended: how many tags are not resident.
+unsigned vmp_domains_suspended(const vmp_pool *pool);
 // vmp_domains_trim gives the empty spans of all domains back to their mids.
 void vmp_domains_trim(vmp_pool *pool);
 

@@ -82,6 +82,7 @@ void vmp_log_write_page(vmp_pool *pool, vmp_log_kind kind, const vmp_region *reg
 void vmp_log_write_due(vmp_pool *pool);
 void vmp_log_write_use(vmp_pool *pool, uint64_t offset, vmp_stream_index index, vmp_stream stream);
 void vmp_log_write_moved(vmp_pool *pool, uint64_t offset);
+void vmp_log_write_tag(vmp_pool *pool, vmp_log_kind kind, vmp_tag tag, uint64_t bytes);
 void vmp_log_write_range(vmp_pool *pool, uint64_t offset, uint64_t bytes);
 // vmp_log_write_simple writes a record of the pool as a whole.
 void vmp_log_write_simple(vmp_pool *pool, vmp_log_kind kind, uint8_t flags, uint64_t bytes, uint64_t extra,
@@ -115,6 +116,10 @@ static inline void vmp_log_use(vmp_pool *pool, uint64_t offset, vmp_stream_index
 }
 static inline void vmp_log_moved(vmp_pool *pool, uint64_t offset) {
   if (vmp_log_on(pool)) vmp_log_write_moved(pool, offset);
+}
+// vmp_log_tag: a tag was suspended or resumed.
+static inline void vmp_log_tag(vmp_pool *pool, vmp_log_kind kind, vmp_tag tag, uint64_t bytes) {
+  if (vmp_log_on(pool)) vmp_log_write_tag(pool, kind, tag, bytes);
 }
 static inline void vmp_log_range(vmp_pool *pool, uint64_t offset, uint64_t bytes) {
   if (vmp_log_on(pool)) vmp_log_write_range(pool, offset, bytes);

@@ -166,6 +166,10 @@ void vmp_log_write_range(vmp_pool *pool, uint64_t offset, uint64_t bytes) {
   write_range(pool, offset, bytes, vmp_backing_address(pool->backing, offset), 0);
 }
 
+void vmp_log_write_tag(vmp_pool *pool, vmp_log_kind kind, vmp_tag tag, uint64_t bytes) {
+  vmp_log_write_simple(pool, kind, 0, bytes, 0, 0, vmp_tag_name(&pool->tags, tag));
+}
+
 void vmp_log_write_moved(vmp_pool *pool, uint64_t offset) {
   vmp_log_record *record = vmp_log_next(pool->log, VMP_LOG_MOVED);
   if (record == NULL) return;

@@ -97,7 +97,8 @@ static vmp_status pin_locked(vmp_pool *pool, void *ptr, const char *reason) {
                     vmp_pool_name(pool));
   }
   if ((vmp_books_get(pool, offset) & VMP_BLOCK_IS_BUSY) != 0) return vmp_alloc_fail_busy(ptr);
-  if (vmp_backing_generation(pool->backing, block.offset, block.bytes) == 0) {
+  const vmp_domain *domain = vmp_domain_of(pool, offset);
+  if (domain != NULL && vmp_domain_is_away(domain, offset)) {
     return vmp_fail(VMP_ERROR_SUSPENDED, "the memory of the block at %p is not on the device; resume its tag first",
                     ptr);
   }

@@ -12,8 +12,9 @@
 #include "pool/driver_open.h"
 #include "pool/log.h"
 #include "pool/option_text.h"
-#include "pool/registry.h"
 #include "pool/predict.h"
+#include "pool/registry.h"
+#include "pool/suspend.h"
 #include "pool/watch.h"
 #include "vmm/context.h"
 #include "vmm/driver_error.h"
@@ -242,6 +243,7 @@ static vmp_status dispose(vmp_pool *pool) {
   vmp_slab_destroy(pool->slab);
   vmp_mid_destroy(pool->mid);
   vmp_buddy_destroy(pool->buddy);
+  if (pool->context != NULL && !vmp_guard_forked(&pool->guard)) (void)vmp_movers_retry(pool);
   if (pool->backing != NULL) keep_first(&first, vmp_backing_destroy(pool->backing));
   vmp_space_close(pool);
   vmp_clock_destroy(pool->clock);
@@ -270,6 +272,10 @@ static vmp_status fail_busy(const vmp_pool *pool) {
                     " bytes of it freed); call vmp_capture_release first, or create it with destroy_releases",
                     vmp_captures_num_graphs(&pool->captures), vmp_pool_name(pool),
                     vmp_captures_kept_bytes(&pool->captures));
+  }
+  if (vmp_pool_num_blocks(pool) == 0 && pool->regions.count == 0 && pool->pins.records.used == 0) {
+    return vmp_fail(VMP_ERROR_BUSY, "%u tags of the pool \"%.64s\" are suspended; resume them first",
+                    vmp_domains_suspended(pool), vmp_pool_name(pool));
   }
   if (vmp_pool_num_blocks(pool) == 0 && pool->regions.count == 0) {
     return vmp_fail(VMP_ERROR_BUSY, "%" PRIu32 " ranges of the pool \"%.64s\" are pinned; unpin them first",
@@ -330,7 +336,7 @@ vmp_status vmp_pool_destroy(vmp_pool *pool) {
   vmp_fence fence = VMP_FENCE_NONE;
   vmp_caches_empty(pool);
   bool in_use = vmp_pool_num_blocks(pool) > 0 || pool->regions.count > 0 || pool->pins.records.used > 0 ||
-                pool->captures.graphs != NULL || pool->asides.first != NULL;
+                pool->captures.graphs != NULL || pool->asides.first != NULL || vmp_domains_suspended(pool) > 0;
   if (in_use && !pool->config.destroy_releases) {
     status = fail_busy(pool);
   } else {

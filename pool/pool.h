@@ -80,6 +80,15 @@ typedef struct vmp_failure {
 struct vmp_log;
 struct vmp_watch;
 
+// vmp_mover_left: a stream and a pinned buffer that the driver refused to take back. `busy`: copies on the stream may
+// still run; `known`: the clock knows it.
+#define VMP_MOVERS_LEFT 8
+typedef struct vmp_mover_left {
+  vmp_cu_stream stream;
+  void *buffer;
+  bool busy, known;
+} vmp_mover_left;
+
 struct vmp_pool {
   uint64_t id;                                     // no other pool of the process has or had it
   _Atomic uint8_t cache_numbers[VMP_CACHE_STEPS];  // by steps: the magazine that serves a request; 0: none
@@ -115,6 +124,7 @@ struct vmp_pool {
   vmp_offset_map streams;         // live block -> mask of recorded streams, for the few that have any
   vmp_tags tags;
   vmp_pins pins;
+  vmp_mover_left movers_left[VMP_MOVERS_LEFT];  // suspend_content.c
   vmp_captures captures;
   vmp_asides asides;
   struct vmp_cache *caches;       // of all threads

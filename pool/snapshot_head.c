@@ -56,20 +56,22 @@ static void write_config(snapshot *s) {
 }
 
 // One line per field of vmp_pool_stats_data.   X(field)
-#define STATS_SIZES(X)                                                                                                \
-  X(reserved_va)                                                                                                      \
-  X(mapped)                                                                                                           \
-  X(live)                                                                                                             \
-  X(requested)                                                                                                        \
-  X(parked)                                                                                                           \
-  X(spare)                                                                                                            \
-  X(pending)                                                                                                          \
-  X(retiring) X(broken) X(metadata) X(peak_mapped) X(peak_live) X(peak_requested) X(allocs) X(frees) X(failed_allocs) \
-      X(blocks) X(slab_live) X(mid_live) X(buddy_live) X(largest_free_mapped) X(device_free) X(device_total)          \
-          X(granule) X(chunks) X(chunks_created) X(chunks_released) X(takes) X(takes_resized) X(stream_waits)         \
-              X(unfinished_wait_allocs) X(host_waits) X(steps) X(step_peak_live) X(max_step_peak_live) X(regions)     \
-                  X(region_reserved) X(region_committed) X(region_live) X(pinned) X(mapped_ahead) X(ahead_unused)     \
-                      X(renamed_streams) X(cached) X(cached_bound) X(graph_kept) X(shared) X(shares) X(set_aside)
+#define STATS_SIZES(X)                                                                                              \
+  X(reserved_va)                                                                                                    \
+  X(mapped)                                                                                                         \
+  X(live)                                                                                                           \
+  X(requested)                                                                                                      \
+  X(parked)                                                                                                         \
+  X(spare)                                                                                                          \
+  X(pending)                                                                                                        \
+  X(retiring)                                                                                                       \
+  X(broken) X(metadata) X(peak_mapped) X(peak_live) X(peak_requested) X(allocs) X(frees) X(failed_allocs) X(blocks) \
+      X(slab_live) X(mid_live) X(buddy_live) X(largest_free_mapped) X(device_free) X(device_total) X(granule)       \
+          X(chunks) X(chunks_created) X(chunks_released) X(takes) X(takes_resized) X(stream_waits)                  \
+              X(unfinished_wait_allocs) X(host_waits) X(steps) X(step_peak_live) X(max_step_peak_live) X(regions)   \
+                  X(region_reserved) X(region_committed) X(region_live) X(pinned) X(mapped_ahead) X(ahead_unused)   \
+                      X(renamed_streams) X(cached) X(cached_bound) X(graph_kept) X(shared) X(shares) X(set_aside)   \
+                          X(suspended) X(suspended_backup)
 #define STATS_LIMITS(X) X(hard_limit) X(soft_limit)
 
 #define COUNT(field) +1
@@ -292,6 +294,8 @@ static void write_tags(snapshot *s) {
     vmp_json_uint(json, "blocks", record->blocks);
     vmp_json_uint(json, "live", record->live_bytes);
     vmp_json_uint(json, "requested", record->requested_bytes);
+    vmp_json_uint(json, "suspended", record->domain == NULL ? 0 : record->domain->away_bytes);
+    vmp_json_uint(json, "backup", record->domain == NULL ? 0 : record->domain->backup_bytes);
     vmp_json_close(json);
   }
   vmp_json_close(json);

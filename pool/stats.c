@@ -109,6 +109,10 @@ static void fill_backing(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->takes = backing.takes;
   out->takes_resized = backing.takes_resized;
   out->pinned = backing.pinned_bytes;
+  for (const vmp_domain *domain = pool->tags.domains; domain != NULL; domain = domain->next) {
+    out->suspended += domain->away_bytes;
+    out->suspended_backup += domain->backup_bytes;
+  }
   out->shared = backing.shared_bytes;
   out->shares = backing.shares;
   out->mapped_ahead = backing.ahead_bytes;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "pool/pool.h"
+#include "pool/suspend.h"
 #include "vmm/memory.h"
 
 void vmp_tags_free(vmp_tags *tags) {
@@ -51,6 +52,7 @@ void vmp_label_remove(vmp_tags *tags, uint64_t offset, uint64_t bytes, uint64_t 
   (void)vmp_offset_map_remove(&tags->labels, offset, &word);
   vmp_tag_record *record = vmp_tag_record_of(tags, label_of(word).tag);
   if (record == NULL) return;
+  if (record->domain != NULL) vmp_domain_forget(record->domain, offset, bytes);
   record->blocks--;
   record->live_bytes -= bytes;
   record->requested_bytes -= requested_bytes;
@@ -147,7 +149,7 @@ vmp_status vmp_tag_create(vmp_pool *pool, const char *name, vmp_tag *out_tag) {
 
 vmp_status vmp_tag_query(vmp_pool *pool, vmp_tag tag, vmp_tag_info *out_info) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
-  if (out_info == NULL || out_info->struct_size < sizeof *out_info) {
+  if (out_info == NULL || out_info->struct_size < offsetof(vmp_tag_info, suspended)) {
     return vmp_fail(VMP_ERROR_INVALID_VALUE, "vmp_tag_info is NULL or not initialised; use VMP_TAG_INFO_INIT");
   }
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
@@ -160,6 +162,10 @@ vmp_status vmp_tag_query(vmp_pool *pool, vmp_tag tag, vmp_tag_info *out_info) {
     out_info->blocks = record->blocks;
     out_info->live = record->live_bytes;
     out_info->requested = record->requested_bytes;
+    if (out_info->struct_size >= sizeof *out_info) {
+      out_info->suspended = record->domain == NULL ? 0 : record->domain->away_bytes;
+      out_info->backup = record->domain == NULL ? 0 : record->domain->backup_bytes;
+    }
   }
   vmp_guard_unlock(&pool->guard);
   return record != NULL ? VMP_OK : vmp_fail(VMP_ERROR_INVALID_VALUE, "there is no tag %" PRIu32, tag);
@@ -173,7 +179,8 @@ uint64_t vmp_tags_metadata_bytes(const vmp_tags *tags) {
     vmp_slab_stats slab = {0};
     vmp_mid_get_stats(domain->mid, &mid);
     if (domain->slab != NULL) vmp_slab_get_stats(domain->slab, &slab);
-    bytes += sizeof *domain + mid.metadata_bytes + slab.metadata_bytes + vmp_offset_map_metadata_bytes(&domain->kept);
+    bytes += sizeof *domain + mid.metadata_bytes + slab.metadata_bytes + vmp_offset_map_metadata_bytes(&domain->kept) +
+             vmp_offset_map_metadata_bytes(&domain->backups);
   }
   return bytes;
 }
@@ -211,10 +218,35 @@ static void check_label(void *context, uint64_t offset, uint64_t word) {
   check->sums.requested_bytes += found.bytes - vmp_block_slack(block);
 }
 
+typedef struct backup_check {
+  const vmp_domain *domain;
+  vmp_report *report;
+  uint64_t bytes;
+} backup_check;
+
+static void check_backup(void *context, uint64_t offset, uint64_t value) {
+  backup_check *check = context;
+  const vmp_backup *backup = (const vmp_backup *)(uintptr_t)value;
+  if (backup->load == NULL) check->bytes += backup->bytes;
+  if (vmp_label_of(&check->domain->pool->tags, offset).tag != check->domain->tag) {
+    vmp_report_fault(check->report, "tags: there is a backup of no live block at offset %" PRIu64, offset);
+  }
+}
+
 static void check_domain(const vmp_domain *domain, vmp_report *report) {
   (void)vmp_mid_check(domain->mid, report);
   if (domain->slab != NULL) (void)vmp_slab_check(domain->slab, report);
   (void)vmp_offset_map_check(&domain->kept, "kept pieces", report);
+  (void)vmp_offset_map_check(&domain->backups, "backups", report);
+  backup_check check = {.domain = domain, .report = report, .bytes = 0};
+  vmp_offset_map_walk(&domain->backups, check_backup, &check);
+  if (domain->state != VMP_TAG_RESUMING && check.bytes != domain->backup_bytes) {
+    vmp_report_fault(report, "tags: backups of %" PRIu64 " bytes are counted and there are %" PRIu64,
+                     domain->backup_bytes, check.bytes);
+  }
+  if (!domain->claims_dropped && domain->away_bytes != 0) {
+    vmp_report_fault(report, "tags: %" PRIu64 " bytes are called suspended, but none are", domain->away_bytes);
+  }
   if (!domain->claims_dropped && domain->kept.entries != 0) {
     vmp_report_fault(report, "tags: %zu pieces of tag %" PRIu32 " are kept, but none were dropped",
                      domain->kept.entries, domain->tag);

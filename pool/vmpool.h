@@ -360,6 +360,8 @@ typedef struct vmp_pool_stats_data {
   uint64_t shared;                   // chunks that are mapped at several addresses and live at each (option edges)
   uint64_t shares;                   // how often a chunk was mapped at one more address for that
   uint64_t set_aside;                // not live, but kept for those who have a ticket (vmpool_aside.h)
+  uint64_t suspended;                // of live: blocks of suspended tags, without memory (vmpool_suspend.h)
+  uint64_t suspended_backup;         // host memory that holds their content
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
@@ -409,6 +411,7 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 #include "pool/vmpool_realloc.h"  // IWYU pragma: export
 #include "pool/vmpool_region.h"   // IWYU pragma: export
 #include "pool/vmpool_stats.h"    // IWYU pragma: export
+#include "pool/vmpool_suspend.h"  // IWYU pragma: export
 #include "pool/vmpool_tag.h"      // IWYU pragma: export
 
 #endif  // VMPOOL_POOL_VMPOOL_H_

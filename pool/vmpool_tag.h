@@ -46,6 +46,8 @@ typedef struct vmp_tag_info {
   uint64_t blocks;     // live ones
   uint64_t live;       // bytes that they hold, suspended ones included
   uint64_t requested;  // what callers asked for
+  uint64_t suspended;  // of live: bytes without memory behind them (vmpool_suspend.h)
+  uint64_t backup;     // host memory that holds their content
 } vmp_tag_info;
 #define VMP_TAG_INFO_INIT VMP_INIT(vmp_tag_info)
 

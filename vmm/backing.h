@@ -121,6 +121,11 @@ vmp_status vmp_backing_trim(vmp_backing *backing, uint64_t keep_bytes, vmp_backi
 vmp_status vmp_backing_give_back(vmp_backing *backing, uint64_t keep_bytes, uint64_t most_chunks, uint64_t *released,
                                  vmp_backing_calls *calls);
 
+// vmp_backing_give_back_where gives back every idle chunk that begins or ends where `in` says so. Adds what went to
+// *bytes and *chunks. Returns the first driver failure, after everything else was tried. MAY UNLOCK.
+vmp_status vmp_backing_give_back_where(vmp_backing *backing, bool (*in)(const void *self, uint64_t offset),
+                                       const void *self, uint64_t *bytes, uint64_t *chunks);
+
 // ---- gathering: idle chunks are remapped behind one another, so that a range of free addresses is mapped wholly ----
 
 // vmp_backing_look_gather says what it would take to map all of a free range with spare and parked chunks from outside

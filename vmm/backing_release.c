@@ -129,6 +129,38 @@ vmp_status vmp_backing_give_back(vmp_backing *b, uint64_t keep_bytes, uint64_t m
   return first_error;
 }
 
+typedef bool (*offset_fn)(const void *self, uint64_t offset);
+
+static size_t collect_where(vmp_backing *b, offset_fn in, const void *self, removal *list) {
+  size_t count = 0;
+  for (unsigned at = 0; at < PARKED_LISTS; at++) {
+    uint32_t next;
+    for (uint32_t id = b->chunks.parked[at].head; id != 0 && count < REMOVAL_BATCH; id = next) {
+      const chunk *c = backing_chunk(b, id);
+      next = c->next;
+      uint64_t first = c->home << b->granule_log2, last = ((c->home + chunk_slots(c)) << b->granule_log2) - 1;
+      if (can_go(b, c) && (in(self, first) || in(self, last))) start_release(b, id, &list[count++]);
+    }
+  }
+  return count;
+}
+
+vmp_status vmp_backing_give_back_where(vmp_backing *b, offset_fn in, const void *self, uint64_t *bytes,
+                                       uint64_t *chunks) {
+  vmp_status first_error = VMP_OK;
+  uint64_t stuck = 0;
+  vmp_backing_calls calls = {0};
+  while (stuck == 0) {
+    removal list[REMOVAL_BATCH];
+    uint64_t before = b->chunks.released;
+    size_t count = collect_where(b, in, self, list);
+    if (count == 0) break;
+    *bytes += run_release(b, list, count, &first_error, &stuck, &calls);
+    *chunks += b->chunks.released - before;
+  }
+  return first_error;
+}
+
 vmp_status vmp_backing_trim(vmp_backing *b, uint64_t keep_bytes, vmp_backing_trim_report *out_report) {
   uint64_t released = 0;
   vmp_backing_calls ignored = {0};

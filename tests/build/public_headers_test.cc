@@ -34,6 +34,9 @@ TEST(PublicHeaders, InitialisersSetTheSizeAndNothingElse) {
   vmp_realloc_report report = VMP_REALLOC_REPORT_INIT;
   EXPECT_EQ(report.struct_size, sizeof(report));
   EXPECT_EQ(report.copied_bytes, 0u);
+  vmp_suspend_options suspend = VMP_SUSPEND_OPTIONS_INIT;
+  EXPECT_EQ(suspend.struct_size, sizeof(suspend));
+  EXPECT_EQ(suspend.save, nullptr);
   vmp_tag_info tag = VMP_TAG_INFO_INIT;
   EXPECT_EQ(tag.struct_size, sizeof(tag));
 }

@@ -109,7 +109,7 @@ AT(vmp_remap_callbacks, self, 0);
 AT(vmp_remap_callbacks, before_unmap, 8);
 AT(vmp_remap_callbacks, after_map, 16);
 
-SIZE(vmp_tag_info, 48);
+SIZE(vmp_tag_info, 64);
 AT(vmp_tag_info, struct_size, 0);
 AT(vmp_tag_info, name, 8);
 AT(vmp_tag_info, suspendable, 16);
@@ -117,6 +117,25 @@ AT(vmp_tag_info, state, 20);
 AT(vmp_tag_info, blocks, 24);
 AT(vmp_tag_info, live, 32);
 AT(vmp_tag_info, requested, 40);
+AT(vmp_tag_info, suspended, 48);
+AT(vmp_tag_info, backup, 56);
+
+SIZE(vmp_suspend_report, 48);
+AT(vmp_suspend_report, struct_size, 0);
+AT(vmp_suspend_report, suspended_bytes, 8);
+AT(vmp_suspend_report, saved_bytes, 16);
+AT(vmp_suspend_report, released_bytes, 24);
+AT(vmp_suspend_report, released_chunks, 32);
+AT(vmp_suspend_report, kept_pinned_bytes, 40);
+
+SIZE(vmp_suspend_options, 56);
+AT(vmp_suspend_options, struct_size, 0);
+AT(vmp_suspend_options, content, 8);
+AT(vmp_suspend_options, buffer_bytes, 16);
+AT(vmp_suspend_options, self, 24);
+AT(vmp_suspend_options, save, 32);
+AT(vmp_suspend_options, load, 40);
+AT(vmp_suspend_options, report, 48);
 
 SIZE(vmp_alloc_options, 40);
 AT(vmp_alloc_options, struct_size, 0);
@@ -164,7 +183,7 @@ AT(vmp_defragment_report, meshed_chunks, 136);
 AT(vmp_defragment_report, left_pinned, 144);
 AT(vmp_defragment_report, left_other, 152);
 
-SIZE(vmp_pool_stats_data, 416);
+SIZE(vmp_pool_stats_data, 432);
 AT(vmp_pool_stats_data, struct_size, 0);
 AT(vmp_pool_stats_data, reserved_va, 8);
 AT(vmp_pool_stats_data, mapped, 16);
@@ -217,6 +236,8 @@ AT(vmp_pool_stats_data, graph_kept, 384);
 AT(vmp_pool_stats_data, shared, 392);
 AT(vmp_pool_stats_data, shares, 400);
 AT(vmp_pool_stats_data, set_aside, 408);
+AT(vmp_pool_stats_data, suspended, 416);
+AT(vmp_pool_stats_data, suspended_backup, 424);
 
 SIZE(vmp_region_options, 56);
 AT(vmp_region_options, struct_size, 0);
