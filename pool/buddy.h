@@ -16,7 +16,8 @@
 //     and no stream would wait for more than before. Halves with unlike fences stay apart until the fences are
 //     complete, or until a request finds no other place.
 //   - used slots + free slots = slots added.
-//   - A used block is a run of slots [offset, offset + slots); it keeps its length until it is freed.
+//   - A used block is a run of slots [offset, offset + slots); it keeps its length until it is freed, or vmp_realloc
+//     (buddy_resize.h) makes it longer or shorter: then it isn't aligned to its size any more.
 //   - free allocates nothing and can't fail.
 //
 // The caller holds the pool's lock around every call. vmp_buddy_alloc may let go of it (claim); other calls may run in

@@ -3,6 +3,7 @@
 //     buddy.c        public functions
 //     buddy_space.c  blocks: cutting, splitting, giving back, merging
 //     buddy_place.c  where a block or piece goes
+//     buddy_resize.c blocks that become longer or shorter, and addresses without a claim
 //     buddy_check.c  all invariants
 //
 // Inside, addresses and lengths are counted in slots (slot = offset / granule), so that no sum can wrap. Every free
@@ -76,6 +77,14 @@ void vmp_buddy_add_free(vmp_buddy *buddy, uint64_t slot, uint64_t slots, vmp_fen
 // nothing has changed.
 bool vmp_buddy_cut(vmp_buddy *buddy, uint32_t index, uint64_t slot, uint64_t slots, uint64_t order, vmp_buddy_kind kind,
                    uint32_t *out_used);
+// vmp_buddy_promised_nodes: a run comes back as aligned powers of two, as many as this and one; it has one node itself.
+uint32_t vmp_buddy_promised_nodes(uint64_t slot, uint64_t slots);
+// vmp_buddy_take_run makes free slots, in one or several free blocks that begin at `slot`, a used block. *out_fence: of
+// all of them. False: host memory ran out and nothing has changed. vmp_buddy_join_runs makes one block of the one at
+// `slot` and the next; vmp_buddy_split_run two of one (false: host memory).
+bool vmp_buddy_take_run(vmp_buddy *buddy, uint64_t slot, uint64_t slots, vmp_fence *out_fence);
+void vmp_buddy_join_runs(vmp_buddy *buddy, uint64_t slot);
+bool vmp_buddy_split_run(vmp_buddy *buddy, uint64_t slot, uint64_t keep);
 // vmp_buddy_give_back makes a used run free. Allocates nothing, can't fail.
 void vmp_buddy_give_back(vmp_buddy *buddy, uint32_t used, vmp_fence fence);
 // vmp_buddy_settle drops the fences of free blocks that are complete or wholly unmapped, and merges what is alike then;

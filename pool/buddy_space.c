@@ -102,11 +102,16 @@ static void add_block(vmp_buddy *buddy, uint64_t slot, uint64_t order, vmp_fence
   merge_upwards(buddy, index, false);
 }
 
+// order_at: the largest block that a run of free slots begins with.
+static unsigned order_at(uint64_t slot, uint64_t slots) {
+  unsigned order = vmp_log2(slots);
+  if (slot != 0 && vmp_lowest_bit(slot) < order) order = vmp_lowest_bit(slot);
+  return order < VMP_BUDDY_ORDERS ? order : VMP_BUDDY_ORDERS - 1;
+}
+
 void vmp_buddy_add_free(vmp_buddy *buddy, uint64_t slot, uint64_t slots, vmp_fence fence) {
   while (slots > 0) {
-    unsigned order = vmp_log2(slots);
-    if (slot != 0 && vmp_lowest_bit(slot) < order) order = vmp_lowest_bit(slot);
-    if (order >= VMP_BUDDY_ORDERS) order = VMP_BUDDY_ORDERS - 1;
+    unsigned order = order_at(slot, slots);
     add_block(buddy, slot, order, fence);
     slot += UINT64_C(1) << order;
     slots -= UINT64_C(1) << order;
@@ -114,9 +119,16 @@ void vmp_buddy_add_free(vmp_buddy *buddy, uint64_t slot, uint64_t slots, vmp_fen
 }
 
 // ---- used runs ----
-// promised_nodes: a run of n slots, aligned to the next power of two, comes back as one block per bit of n; it has one
-// node itself.
-static uint32_t promised_nodes(uint64_t slots) { return (uint32_t)__builtin_popcountll(slots) - 1; }
+uint32_t vmp_buddy_promised_nodes(uint64_t slot, uint64_t slots) {
+  uint32_t blocks = 0;
+  while (slots > 0) {
+    unsigned order = order_at(slot, slots);
+    slot += UINT64_C(1) << order;
+    slots -= UINT64_C(1) << order;
+    blocks++;
+  }
+  return blocks - 1;
+}
 
 static void count_used(vmp_buddy *buddy, uint32_t kind, uint64_t slots, bool more) {
   uint64_t *count = kind == VMP_BUDDY_BLOCK ? &buddy->blocks : &buddy->pieces;
@@ -140,7 +152,7 @@ bool vmp_buddy_cut(vmp_buddy *buddy, uint32_t index, uint64_t slot, uint64_t slo
   node->fence = VMP_FENCE_NONE;
   vmp_tree_insert(&buddy->nodes, VMP_TREE_BY_OFFSET, &buddy->by_place, index);
   count_used(buddy, kind, slots, true);
-  buddy->nodes.promised += promised_nodes(slots);
+  buddy->nodes.promised += vmp_buddy_promised_nodes(slot, slots);
   while (half_order > order) {
     half_order--;
     uint64_t middle = from + (UINT64_C(1) << half_order);
@@ -156,15 +168,76 @@ bool vmp_buddy_cut(vmp_buddy *buddy, uint32_t index, uint64_t slot, uint64_t slo
   return true;
 }
 
+// enter_run makes slots that are in no node a block. Nodes for it are there.
+static void enter_run(vmp_buddy *buddy, uint64_t slot, uint64_t slots) {
+  uint32_t index = vmp_node_take(&buddy->nodes);
+  vmp_buddy_node *node = vmp_buddy_at(buddy, index);
+  node->tree.offset = slot;
+  node->tree.size = slots;
+  node->kind = VMP_BUDDY_BLOCK;
+  vmp_tree_insert(&buddy->nodes, VMP_TREE_BY_OFFSET, &buddy->by_place, index);
+  count_used(buddy, VMP_BUDDY_BLOCK, slots, true);
+  buddy->nodes.promised += vmp_buddy_promised_nodes(slot, slots);
+}
+
 void vmp_buddy_give_back(vmp_buddy *buddy, uint32_t used, vmp_fence fence) {
   vmp_buddy_node *node = vmp_buddy_at(buddy, used);
   uint64_t slot = node->tree.offset, slots = node->tree.size;
   buddy->streams_seen |= fence.streams;
   vmp_tree_remove(&buddy->nodes, VMP_TREE_BY_OFFSET, &buddy->by_place, used);
   count_used(buddy, node->kind, slots, false);
-  buddy->nodes.promised -= promised_nodes(slots);
+  buddy->nodes.promised -= vmp_buddy_promised_nodes(slot, slots);
   vmp_node_give(&buddy->nodes, used);
   vmp_buddy_add_free(buddy, slot, slots, fence);
+}
+
+// ---- runs that grow and shrink (buddy_resize.c) ----
+bool vmp_buddy_take_run(vmp_buddy *buddy, uint64_t slot, uint64_t slots, vmp_fence *out_fence) {
+  if (!vmp_node_pool_reserve(&buddy->nodes, VMP_BUDDY_CUT_NODES)) return false;
+  uint64_t end = slot + slots, at = slot;
+  *out_fence = VMP_FENCE_NONE;
+  while (at < end) {
+    uint32_t index = vmp_buddy_holding(buddy, at);
+    const vmp_buddy_node *node = vmp_buddy_at(buddy, index);
+    uint64_t node_end = node->tree.offset + vmp_buddy_slots(node);
+    vmp_fence fence = node->fence;
+    *out_fence = vmp_fence_merge(*out_fence, fence);
+    remove_free(buddy, index);
+    vmp_node_give(&buddy->nodes, index);
+    at = node_end;
+    if (node_end <= end) continue;
+    // The run is entered first, so that what is left over finds nothing free to merge with but its own kind.
+    enter_run(buddy, slot, slots);
+    vmp_buddy_add_free(buddy, end, node_end - end, fence);
+    return true;
+  }
+  enter_run(buddy, slot, slots);
+  return true;
+}
+
+void vmp_buddy_join_runs(vmp_buddy *buddy, uint64_t slot) {
+  vmp_buddy_node *left = vmp_buddy_at(buddy, vmp_buddy_holding(buddy, slot));
+  uint32_t index = vmp_buddy_holding(buddy, slot + left->tree.size);
+  const vmp_buddy_node *right = vmp_buddy_at(buddy, index);
+  buddy->nodes.promised -= vmp_buddy_promised_nodes(slot, left->tree.size);
+  buddy->nodes.promised -= vmp_buddy_promised_nodes(right->tree.offset, right->tree.size);
+  vmp_tree_remove(&buddy->nodes, VMP_TREE_BY_OFFSET, &buddy->by_place, index);
+  left->tree.size += right->tree.size;
+  vmp_node_give(&buddy->nodes, index);
+  buddy->nodes.promised += vmp_buddy_promised_nodes(slot, left->tree.size);
+  buddy->blocks--;
+}
+
+bool vmp_buddy_split_run(vmp_buddy *buddy, uint64_t slot, uint64_t keep) {
+  if (!vmp_node_pool_reserve(&buddy->nodes, VMP_BUDDY_CUT_NODES)) return false;
+  vmp_buddy_node *left = vmp_buddy_at(buddy, vmp_buddy_holding(buddy, slot));
+  uint64_t rest = left->tree.size - keep;
+  buddy->nodes.promised -= vmp_buddy_promised_nodes(slot, left->tree.size);
+  left->tree.size = keep;
+  buddy->nodes.promised += vmp_buddy_promised_nodes(slot, keep);
+  buddy->block_slots -= rest;  // entered again below
+  enter_run(buddy, slot + keep, rest);
+  return true;
 }
 
 // ---- fences ----

@@ -65,24 +65,10 @@ void vmp_mid_untake(vmp_mid *mid, uint64_t offset, vmp_fence fence) {
   vmp_mid_give_back(mid, block_at(mid, offset), fence, false);
 }
 
-// claim and release count on memory that is mapped and claimed: no driver call, no failure.
-static void claim(vmp_mid *mid, uint64_t offset, uint64_t bytes) {
-  vmp_fence ignored;
-  (void)mid->ops.claim(mid->ops.self, offset, bytes, 0, VMP_EFFORT_MAPPED, &ignored);
-}
-
-static void release(vmp_mid *mid, uint64_t offset, uint64_t bytes) {
-  (void)mid->ops.release(mid->ops.self, offset, bytes, VMP_FENCE_NONE);
-}
-
 void vmp_mid_merge(vmp_mid *mid, uint64_t offset) {
   vmp_mid_arena *arena = vmp_mid_arena_of(mid, offset);
   uint32_t index = block_at(mid, offset);
   vmp_mid_piece *block = vmp_mid_piece_at(mid, index);
-  const vmp_mid_piece *behind = vmp_mid_piece_at(mid, block->next);
-  claim(mid, offset, block->bytes + behind->bytes);
-  release(mid, offset, block->bytes);
-  release(mid, behind->offset, behind->bytes);
   void *owner = block->owner;
   uint64_t word = block->word;
   vmp_mid_join(mid, arena, index, block->next);
@@ -96,13 +82,7 @@ vmp_status vmp_mid_split_block(vmp_mid *mid, uint64_t offset, uint64_t bytes) {
   if (!vmp_node_pool_reserve(&mid->pieces, 1) || !vmp_mid_index_prepare(mid, arena, offset + bytes)) {
     return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the bookkeeping of a block's rest");
   }
-  uint32_t index = block_at(mid, offset);
-  const vmp_mid_piece *block = vmp_mid_piece_at(mid, index);
-  uint64_t all_bytes = block->bytes;
-  claim(mid, offset, bytes);
-  claim(mid, offset + bytes, all_bytes - bytes);
-  release(mid, offset, all_bytes);
-  uint32_t rest = vmp_mid_split(mid, arena, index, offset + bytes);
+  uint32_t rest = vmp_mid_split(mid, arena, block_at(mid, offset), offset + bytes);
   vmp_mid_piece_at(mid, rest)->word = 0;
   mid->blocks++;
   return VMP_OK;

@@ -2,7 +2,7 @@
 //
 //     take_behind   | block | free ...... |    ->   | block | block' | free |     block' holds no claim yet
 //     merge         | block | block' | free    ->   | block ........ | free
-//     split         | block ........ | free    ->   | block | block' | free       both hold their claims
+//     split         | block ........ | free    ->   | block | block' | free
 //     reserve       | free, unmapped ....... | ->   | free | block' | free |      block' holds no claim yet
 //
 // The caller claims what has none (and may let go of the lock for it), or gives it back with vmp_mid_untake. Everything
@@ -28,10 +28,12 @@ vmp_status vmp_mid_reserve(vmp_mid *mid, uint64_t bytes, uint64_t skew, uint64_t
 // vmp_mid_untake frees a block that holds no claim; `fence`: who may still touch its addresses. Can't fail.
 void vmp_mid_untake(vmp_mid *mid, uint64_t offset, vmp_fence fence);
 
-// vmp_mid_merge makes one block of the one at `offset` and the one right behind it; both hold their claims. Can't fail.
+// vmp_mid_merge makes one block of the one at `offset` and the one right behind it. Can't fail. The caller joins their
+// claims (vmp_backing_join_claims).
 void vmp_mid_merge(vmp_mid *mid, uint64_t offset);
 
-// vmp_mid_split_block makes two blocks of one, which holds its claim, at offset + bytes. VMP_ERROR_HOST_OUT_OF_MEMORY.
+// vmp_mid_split_block makes two blocks of one, at offset + bytes. VMP_ERROR_HOST_OUT_OF_MEMORY. The caller splits the
+// claim (vmp_backing_split_claim).
 vmp_status vmp_mid_split_block(vmp_mid *mid, uint64_t offset, uint64_t bytes);
 
 #endif  // VMPOOL_POOL_MID_RESIZE_H_

@@ -12,7 +12,6 @@
 #include <inttypes.h>
 
 #include "pool/log.h"
-#include "pool/mid_resize.h"
 #include "pool/thread_cache.h"
 
 vmp_fence vmp_resize_users(const vmp_resize *r) {
@@ -94,48 +93,38 @@ void vmp_resize_settle(vmp_resize *r, uint64_t offset, uint64_t held_bytes, bool
 
 // ---- where it is ----
 
-// keep_bytes: what a block of mid or buddy holds for so many bytes. False: more than any address space.
-static bool keep_bytes(const vmp_resize *r, uint64_t *out_bytes) {
-  uint64_t step = vmp_block_layer(r->word) == VMP_LAYER_BUDDY ? r->pool->device.granule_bytes : VMP_MID_STEP_BYTES;
-  return vmp_align_up(r->bytes, step, out_bytes);
-}
-
 static vmp_status shrink(vmp_resize *r) {
   uint64_t keep = r->held_bytes;
   vmp_fence users = vmp_resize_users(r);
-  if (vmp_block_layer(r->word) == VMP_LAYER_MID) {
-    (void)keep_bytes(r, &keep);
+  if (vmp_resize_may_remap(r)) {
+    (void)vmp_resize_keep_bytes(r, &keep);  // less than the block holds
     if (keep < r->held_bytes) {
-      vmp_mid *mid = vmp_resize_mid(r);
-      vmp_status status = vmp_mid_split_block(mid, r->offset, keep);
+      vmp_status status = vmp_resize_split(r, keep);
       if (status != VMP_OK) return status;
-      (void)vmp_mid_free(mid, r->offset + keep, users);
+      vmp_resize_free_part(r, r->offset + keep, users);
     }
   }
   vmp_resize_settle(r, r->offset, keep, false, users);
   return VMP_OK;
 }
 
-// grow_mid_in_place: VMP_ERROR_FRAGMENTED and _BUSY may be of this place alone. MAY UNLOCK.
-static vmp_status grow_mid_in_place(vmp_resize *r, uint64_t keep) {
-  vmp_mid *mid = vmp_resize_mid(r);
-  vmp_request request = {
-      .bytes = keep - r->held_bytes, .alignment = VMP_MID_STEP_BYTES, .stream = r->index, .effort = VMP_EFFORT_NORMAL};
+// grow_in_place: VMP_ERROR_FRAGMENTED and _BUSY may be of this place alone. MAY UNLOCK.
+static vmp_status grow_in_place(vmp_resize *r, uint64_t keep) {
   vmp_placed behind;
   vmp_fence after = VMP_FENCE_NONE;
-  vmp_status status = vmp_mid_take_behind(mid, r->offset, &request, &behind);
+  vmp_status status = vmp_resize_take_behind(r, keep - r->held_bytes, &behind);
   if (status != VMP_OK) return status;
   status = vmp_resize_claim(r, behind.offset, behind.bytes, &after);
   if (status != VMP_OK) {
-    vmp_mid_untake(mid, behind.offset, behind.fence);
+    vmp_resize_untake(r, behind.offset, behind.fence);
     return status;
   }
   status = vmp_resize_order(r, vmp_fence_merge(behind.after, after));
   if (status != VMP_OK) {
-    (void)vmp_mid_free(mid, behind.offset, vmp_fence_merge(behind.fence, after));
+    vmp_resize_free_part(r, behind.offset, vmp_fence_merge(behind.fence, after));
     return status;
   }
-  vmp_mid_merge(mid, r->offset);
+  vmp_resize_merge(r);
   vmp_resize_settle(r, r->offset, keep, false, vmp_resize_users(r));
   return VMP_OK;
 }
@@ -143,9 +132,9 @@ static vmp_status grow_mid_in_place(vmp_resize *r, uint64_t keep) {
 static vmp_status grow(vmp_resize *r) {
   vmp_pool *pool = r->pool;
   uint64_t keep = 0;
-  if (vmp_block_layer(r->word) == VMP_LAYER_MID && keep_bytes(r, &keep) &&
-      vmp_mid_room(vmp_resize_mid(r), r->offset, keep) == keep) {
-    vmp_status status = grow_mid_in_place(r, keep);
+  if (vmp_resize_may_remap(r) && vmp_resize_keep_bytes(r, &keep) &&
+      vmp_resize_room(r, keep) == keep) {
+    vmp_status status = grow_in_place(r, keep);
     if (status != VMP_ERROR_FRAGMENTED && status != VMP_ERROR_BUSY) return status;
   }
   if (vmp_pins_at(&pool->pins, r->offset) > 0) {

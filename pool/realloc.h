@@ -2,6 +2,7 @@
 //
 //     realloc.c       the call: looking the block up, shrinking, growing in place
 //     realloc_move.c  to other addresses: by mapping, by copying
+//     realloc_layers.c  the block's layer
 #ifndef VMPOOL_POOL_REALLOC_H_
 #define VMPOOL_POOL_REALLOC_H_
 
@@ -21,8 +22,27 @@ typedef struct vmp_resize {
   vmp_realloc_report report;
 } vmp_resize;
 
-// vmp_resize_mid: the mid that the block lies in, if it is mid's.
-static inline vmp_mid *vmp_resize_mid(const vmp_resize *r) { return r->domain == NULL ? r->pool->mid : r->domain->mid; }
+// vmp_resize_may_remap: the block's addresses are mid's or buddy's alone; small blocks share a span, guarded ones
+// (debug.h) end where a guard begins.
+static inline bool vmp_resize_may_remap(const vmp_resize *r) {
+  vmp_layer layer = vmp_block_layer(r->word);
+  return layer == VMP_LAYER_MID || (layer == VMP_LAYER_BUDDY && !r->pool->config.guard_slots);
+}
+
+// ---- realloc_layers.c: mid_resize.h and buddy_resize.h, for the block's own layer, which isn't slab ----
+// vmp_resize_keep_bytes: what the block will hold. False: more than any address space.
+bool vmp_resize_keep_bytes(const vmp_resize *r, uint64_t *out_bytes);
+uint64_t vmp_resize_room(const vmp_resize *r, uint64_t most);
+vmp_status vmp_resize_take_behind(vmp_resize *r, uint64_t more_bytes, vmp_placed *out_placed);
+// vmp_resize_reserve: addresses that lie in their granules as the block's do. MAY UNLOCK.
+vmp_status vmp_resize_reserve(vmp_resize *r, uint64_t bytes, uint64_t *out_offset);
+void vmp_resize_untake(vmp_resize *r, uint64_t offset, vmp_fence fence);
+// vmp_resize_free_part frees what was taken behind the block, or split off it, and holds its claim.
+void vmp_resize_free_part(vmp_resize *r, uint64_t offset, vmp_fence fence);
+void vmp_resize_merge(vmp_resize *r);
+vmp_status vmp_resize_split(vmp_resize *r, uint64_t bytes);
+
+// ---- realloc.c ----
 
 // vmp_resize_users: who may still touch the block: the stream, and the recorded ones, each as of now.
 vmp_fence vmp_resize_users(const vmp_resize *r);

@@ -17,7 +17,6 @@
 // Where no chunk is the block's alone, or it is slab's, the block is copied whole: allocate, copy, free.
 #include "pool/device_copy.h"
 #include "pool/log.h"
-#include "pool/mid_resize.h"
 #include "pool/realloc.h"
 
 // A move on its way: what has been made so far, to be undone.
@@ -43,21 +42,20 @@ static vmp_status give_up(vmp_resize *r, moving *m, vmp_status status) {
   if (m->tail_claimed) {
     (void)ops->release(ops->self, m->tail_offset, to_end(m) - m->tail_offset, vmp_fence_merge(m->tail_after, copies));
   }
-  vmp_mid_untake(vmp_resize_mid(r), m->to_offset,
-                 vmp_fence_merge(copies, vmp_fence_merge(m->head_after, m->tail_after)));
+  vmp_resize_untake(r, m->to_offset, vmp_fence_merge(copies, vmp_fence_merge(m->head_after, m->tail_after)));
   return status;
 }
 
 static vmp_status reserve(vmp_resize *r, moving *m) {
   vmp_pool *pool = r->pool;
-  uint64_t granule = pool->device.granule_bytes, skew = r->offset % granule;
-  vmp_status status = vmp_mid_reserve(vmp_resize_mid(r), m->to_bytes, skew, &m->to_offset);
+  uint64_t granule = pool->device.granule_bytes;
+  vmp_status status = vmp_resize_reserve(r, m->to_bytes, &m->to_offset);
   if (status != VMP_ERROR_OUT_OF_ADDRESS_SPACE) return status;
   uint64_t bytes = m->to_bytes + granule;
   if (r->domain != NULL) bytes = vmp_domain_addresses(pool, bytes, granule);
   status = vmp_space_add(pool, bytes, granule);
   if (status != VMP_OK) return status;
-  return vmp_mid_reserve(vmp_resize_mid(r), m->to_bytes, skew, &m->to_offset);
+  return vmp_resize_reserve(r, m->to_bytes, &m->to_offset);
 }
 
 static vmp_status claim_rest(vmp_resize *r, moving *m) {
@@ -98,7 +96,7 @@ static void leave_old(vmp_resize *r, const moving *m, uint64_t offset, uint64_t 
   uint64_t run_end = m->run_offset + m->run_bytes;
   if (m->run_offset > offset) (void)ops->release(ops->self, offset, m->run_offset - offset, users);
   if (run_end < offset + held_bytes) (void)ops->release(ops->self, run_end, offset + held_bytes - run_end, users);
-  vmp_mid_untake(vmp_resize_mid(r), offset, users);
+  vmp_resize_untake(r, offset, users);
 }
 
 static vmp_status move_chunks(vmp_resize *r, moving *m) {
@@ -160,7 +158,7 @@ static vmp_status copy_whole(vmp_resize *r) {
 
 vmp_status vmp_resize_move(vmp_resize *r) {
   moving m = {.to_bytes = 0};
-  if (vmp_block_layer(r->word) == VMP_LAYER_MID && vmp_align_up(r->bytes, VMP_MID_STEP_BYTES, &m.to_bytes)) {
+  if (vmp_resize_may_remap(r) && vmp_resize_keep_bytes(r, &m.to_bytes)) {
     vmp_backing_movable(r->pool->backing, r->offset, r->held_bytes, &m.run_offset, &m.run_bytes);
     if (m.run_bytes > 0) return move_chunks(r, &m);
   }

@@ -214,6 +214,11 @@ bool vmp_backing_in_transit(const vmp_backing *backing);
 void vmp_backing_movable(const vmp_backing *backing, uint64_t offset, uint64_t bytes, uint64_t *out_offset,
                          uint64_t *out_bytes);
 
+// vmp_backing_split_claim makes two claims of one at `offset`, which lies inside it; vmp_backing_join_claims makes one of
+// two that meet there. Keep the lock, can't fail, whatever state the memory is in.
+void vmp_backing_split_claim(vmp_backing *backing, uint64_t offset);
+void vmp_backing_join_claims(vmp_backing *backing, uint64_t offset);
+
 // vmp_backing_move_begin plans to map the chunks of such a run at [to_offset, to_offset + bytes), which is unmapped, and
 // keeps everybody else from mapping anything there. Makes no driver call, changes nothing of the chunks: nobody but the
 // claim's owner may use the range until the move has been finished or cancelled. VMP_ERROR_BUSY,

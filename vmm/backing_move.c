@@ -19,7 +19,8 @@ struct vmp_move {
 // is_own: whether one claim, and nothing else, keeps the chunk, and all of it lies in [offset, end).
 static bool is_own(const vmp_backing *b, const chunk *c, uint64_t offset, uint64_t end) {
   uint64_t first = c->home << b->granule_log2, last = (c->home + chunk_slots(c)) << b->granule_log2;
-  return c->state == CHUNK_LIVE && c->live == 1 && c->pins == 0 && c->shares == 0 && c->sealed == 0 && c->lost == 0 && first >= offset && last <= end;
+  return c->state == CHUNK_LIVE && c->live == 1 && c->pins == 0 && c->shares == 0 && c->sealed == 0 && c->lost == 0 &&
+         first >= offset && last <= end;
 }
 
 void vmp_backing_movable(const vmp_backing *b, uint64_t offset, uint64_t bytes, uint64_t *out_offset,
@@ -41,6 +42,34 @@ void vmp_backing_movable(const vmp_backing *b, uint64_t offset, uint64_t bytes, 
   }
   *out_offset = best << b->granule_log2;
   *out_bytes = (best_end - best) << b->granule_log2;
+}
+
+// Only what lies under both sides counts differently: one chunk, or one shared place of it.
+static bool both_sides(const vmp_backing *b, uint64_t offset, uint32_t *out_word) {
+  *out_word = backing_word(b, offset >> b->granule_log2);
+  return *out_word != 0 && backing_word(b, (offset - 1) >> b->granule_log2) == *out_word;
+}
+
+void vmp_backing_split_claim(vmp_backing *b, uint64_t offset) {
+  uint32_t word;
+  if (!both_sides(b, offset, &word)) return;
+  if (word_is_place(word)) {
+    share_count(b, backing_place(b, word & WORD_INDEX));
+  } else {
+    backing_chunk(b, word & WORD_INDEX)->live++;
+  }
+}
+
+void vmp_backing_join_claims(vmp_backing *b, uint64_t offset) {
+  uint32_t word;
+  if (!both_sides(b, offset, &word)) return;
+  if (word_is_place(word)) {
+    place *shared = backing_place(b, word & WORD_INDEX);
+    shared->live--;
+    backing_chunk(b, shared->chunk)->live--;
+  } else {
+    backing_chunk(b, word & WORD_INDEX)->live--;
+  }
 }
 
 vmp_status vmp_backing_move_begin(vmp_backing *b, uint64_t from_offset, uint64_t bytes, uint64_t to_offset,

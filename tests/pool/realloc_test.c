@@ -174,16 +174,46 @@ VTEST_F(Realloc, SmallBlocks, pool_rig) {
 
 VTEST_F(Realloc, BuddyBlocks, pool_rig) {
   pool_rig *rig = f;
-  rig_open(rig, 2 * GIB, "buddy_from:16MiB");
+  rig_open(rig, 2 * GIB, "buddy_from:16MiB,chunk_max:8MiB");
   VASSERT_NO_FAILURE();
   void *block = rig_alloc(rig, 30 * MIB, NULL);
   VEXPECT_STR_EQ(block_info(rig, block).layer, "buddy");
   write_pattern(rig, block, 30 * MIB, 5);
-  (void)resize(rig, &block, 100 * MIB, NULL);
-  rig_settle(rig);
+  vmp_realloc_report report = resize(rig, &block, 100 * MIB, NULL);  // into its own tail and what lies behind
+  VEXPECT_INT_EQ(report.moved, 0);
+  rig_check(rig);
   expect_pattern(rig, block, 30 * MIB, 5);
-  (void)resize(rig, &block, 20 * MIB, NULL);
-  expect_pattern(rig, block, 20 * MIB, 5);
+  report = resize(rig, &block, 22 * MIB + 1, NULL);
+  VEXPECT_INT_EQ(report.moved, 0);
+  VEXPECT_UINT_EQ(block_info(rig, block).bytes, 24 * MIB);
+  VEXPECT_UINT_EQ(rig_stats(rig).buddy_live, 24 * MIB);
+  rig_check(rig);
+  void *wall = rig_alloc(rig, 16 * MIB, NULL);  // behind it, where it was
+  VASSERT_TRUE(rig_address(wall) > rig_address(block) && rig_address(wall) < rig_address(block) + 100 * MIB);
+  report = resize(rig, &block, 90 * MIB, NULL);
+  VEXPECT_INT_EQ(report.moved, 1);
+  VEXPECT_UINT_GT(report.remapped_bytes, 0);
+  rig_check(rig);
+  rig_settle(rig);
+  expect_pattern(rig, block, 22 * MIB + 1, 5);
+  rig_check(rig);
+  rig_free(rig, block, NULL);
+  rig_free(rig, wall, NULL);
+  rig_check(rig);
+}
+
+// A guarded block ends where its guard begins: it is copied when it grows, and keeps its slots when it shrinks.
+VTEST_F(Realloc, GuardedBlocks, pool_rig) {
+  pool_rig *rig = f;
+  rig_open(rig, GIB, "guard_slots:1");
+  VASSERT_NO_FAILURE();
+  void *block = rig_alloc(rig, 5 * MIB, NULL);
+  write_pattern(rig, block, 5 * MIB, 6);
+  VEXPECT_INT_EQ(resize(rig, &block, 3 * MIB, NULL).moved, 0);
+  rig_check(rig);
+  VEXPECT_UINT_EQ(resize(rig, &block, 9 * MIB, NULL).copied_bytes, 3 * MIB);
+  rig_settle(rig);
+  expect_pattern(rig, block, 3 * MIB, 6);
   rig_check(rig);
   rig_free(rig, block, NULL);
 }
@@ -443,4 +473,7 @@ static void play(pool_rig *rig, vmp_host_work mode, uint64_t seed, const char *c
 
 VTEST_F(Realloc, FourStreamsLate, pool_rig) { play(f, VMP_HOST_WORK_LATE, vtest_seed(21), "chunk_max:4MiB"); }
 VTEST_F(Realloc, FourStreamsSeeded, pool_rig) { play(f, VMP_HOST_WORK_SEED, vtest_seed(22), "chunk_max:4MiB"); }
+VTEST_F(Realloc, FourStreamsBuddy, pool_rig) {
+  play(f, VMP_HOST_WORK_SEED, vtest_seed(24), "preset:buddy,chunk_max:4MiB");
+}
 VTEST_F(Realloc, FourStreamsTight, pool_rig) { play(f, VMP_HOST_WORK_SEED, vtest_seed(23), "preset:tight"); }
