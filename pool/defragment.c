@@ -254,6 +254,7 @@ static vmp_status compact(run *r, vmp_defragment_report *report) {
                      .max_calls = r->limit_calls,
                      .max_copy_bytes = r->options.max_copied_bytes == 0 ? UINT64_MAX : r->options.max_copied_bytes};
   pool->compacting = !c->dry;
+  while (pool->compacting && pool->reallocating > 0) vmp_guard_wait(&pool->guard);  // they may copy
   vmp_status status = vmp_compact_run(pool, c);
   pool->compacting = false;
   vmp_guard_wake_all(&pool->guard);

@@ -132,8 +132,7 @@ static vmp_status grow_in_place(vmp_resize *r, uint64_t keep) {
 static vmp_status grow(vmp_resize *r) {
   vmp_pool *pool = r->pool;
   uint64_t keep = 0;
-  if (vmp_resize_may_remap(r) && vmp_resize_keep_bytes(r, &keep) &&
-      vmp_resize_room(r, keep) == keep) {
+  if (vmp_resize_may_remap(r) && vmp_resize_keep_bytes(r, &keep) && vmp_resize_room(r, keep) == keep) {
     vmp_status status = grow_in_place(r, keep);
     if (status != VMP_ERROR_FRAGMENTED && status != VMP_ERROR_BUSY) return status;
   }
@@ -192,6 +191,7 @@ static vmp_status grow_busy(vmp_resize *r) {
   status = grow(r);
   pool->placing--;
   pool->reallocating--;
+  if (pool->compacting) vmp_guard_wake_all(&pool->guard);
   if (status != VMP_OK) {
     (void)vmp_books_change(pool, offset, 0, VMP_BLOCK_IS_BUSY);
     pool->failed_allocs++;
@@ -204,6 +204,7 @@ static vmp_status grow_busy(vmp_resize *r) {
 }
 
 static vmp_status resize_locked(vmp_resize *r) {
+  while (r->pool->compacting) vmp_guard_wait(&r->pool->guard);  // what it copies must not be copied or cut half way
   vmp_status status = look_up(r);
   if (status != VMP_OK) return status;
   r->pool->seen_streams |= UINT64_C(1) << r->index;

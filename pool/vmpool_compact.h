@@ -10,7 +10,7 @@
 // While bytes are copied and mappings change, nobody may touch the pool's memory: no kernel, peer, graph or NIC. The
 // caller promises that by vmp_quiescent_begin and _end around the call, or for ever with the option single_submitter
 // (then the calling thread is the only one that submits work that touches the pool's memory). The pool synchronises the
-// device besides. Other threads may allocate and free meanwhile.
+// device besides. Other threads may allocate and free meanwhile; vmp_realloc waits until compaction is over.
 //
 // Left alone are: pinned memory, what is mapped at several addresses for other reasons, regions' pages, suspendable
 // tags, captures.

@@ -1,8 +1,11 @@
 // realloc_test.c: vmp_realloc keeps every byte, in place, by remapping and by copying; it says which it was; a failure
 // changes nothing; old addresses stay mapped for the work that was queued with them.
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "pool/pool.h"
 #include "tests/pool/pool_rig.h"
@@ -477,3 +480,72 @@ VTEST_F(Realloc, FourStreamsBuddy, pool_rig) {
   play(f, VMP_HOST_WORK_SEED, vtest_seed(24), "preset:buddy,chunk_max:4MiB");
 }
 VTEST_F(Realloc, FourStreamsTight, pool_rig) { play(f, VMP_HOST_WORK_SEED, vtest_seed(23), "preset:tight"); }
+
+// ---- compaction in another thread ----
+
+enum { CHANGED = 2 };
+typedef struct meanwhile {
+  pool_rig *rig;
+  pthread_t threads[CHANGED];
+  void *blocks[CHANGED];
+  uint64_t bytes[CHANGED];
+  atomic_int next, done;
+  int started, done_meanwhile;
+} meanwhile;
+
+static void *resize_one(void *self) {
+  meanwhile *m = self;
+  int i = atomic_fetch_add(&m->next, 1);
+  VEXPECT_OK(vmp_realloc(m->rig->pool, &m->blocks[i], m->bytes[i], NULL, NULL));
+  atomic_fetch_add(&m->done, 1);
+  return NULL;
+}
+
+static void while_unmapping(void *self, uint64_t address, uint64_t bytes, uint64_t generation) {
+  meanwhile *m = self;
+  (void)address;
+  (void)bytes;
+  (void)generation;
+  if (m->started > 0) return;
+  for (; m->started < CHANGED; m->started++) {
+    VASSERT_INT_EQ(pthread_create(&m->threads[m->started], NULL, resize_one, m), 0);
+  }
+  struct timespec while_ = {.tv_nsec = 50000000};
+  (void)nanosleep(&while_, NULL);
+  m->done_meanwhile = atomic_load(&m->done);
+}
+
+// A block that compaction copies is neither copied nor cut half way: one shrinks and one moves, while their chunk of
+// 32 MiB is replaced.
+VTEST_F(Realloc, WaitsForCompaction, pool_rig) {
+  pool_rig *rig = f;
+  rig_open(rig, 8 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  enum { BLOCKS = 8 };
+  void *blocks[BLOCKS];
+  for (size_t i = 0; i < BLOCKS; i++) blocks[i] = rig_alloc(rig, 4 * MIB, NULL);
+  meanwhile m = {.rig = rig, .blocks = {blocks[0], blocks[4]}, .bytes = {MIB, 40 * MIB}};
+  for (size_t i = 0; i < CHANGED; i++) write_pattern(rig, m.blocks[i], 4 * MIB, i + 1);
+  for (size_t i = 0; i < BLOCKS; i++) {
+    if (i % 4 != 0) rig_free(rig, blocks[i], NULL);
+  }
+  rig_settle(rig);
+  vmp_remap_callbacks callbacks = {&m, while_unmapping, NULL};
+  VASSERT_OK(vmp_remap_register(rig->pool, &callbacks));
+  vmp_defragment_options options = VMP_DEFRAGMENT_OPTIONS_INIT;
+  vmp_defragment_report report = VMP_DEFRAGMENT_REPORT_INIT;
+  options.allow_copy = VMP_DEFRAGMENT_SPLIT | VMP_DEFRAGMENT_MESH;
+  VEXPECT_OK(vmp_quiescent_begin(rig->pool));
+  VEXPECT_OK(vmp_pool_defragment(rig->pool, &options, &report));
+  VEXPECT_OK(vmp_quiescent_end(rig->pool));
+  VASSERT_INT_EQ(m.started, CHANGED);
+  for (int i = 0; i < CHANGED; i++) (void)pthread_join(m.threads[i], NULL);
+  VEXPECT_OK(vmp_remap_unregister(rig->pool, &m));
+  VEXPECT_INT_EQ(m.done_meanwhile, 0);
+  VEXPECT_UINT_EQ(report.split_chunks, 1);
+  rig_settle(rig);
+  VEXPECT_OK(vmp_pool_check(rig->pool, NULL));
+  expect_pattern(rig, m.blocks[0], MIB, 1);
+  expect_pattern(rig, m.blocks[1], 4 * MIB, 2);
+  for (size_t i = 0; i < CHANGED; i++) rig_free(rig, m.blocks[i], NULL);
+}

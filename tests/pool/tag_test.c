@@ -333,3 +333,56 @@ VTEST_F(Tags, TheCheckNotices, pool_rig) {
   pool->tags.domains->piece_bytes -= GRANULE;
   rig_free(rig, ptr, NULL);
 }
+
+// Split and mesh know the pool's own layers; what lies in a suspendable tag's arenas stays as it is, and nothing of it
+// comes to share a chunk with others.
+VTEST_F(Tags, CompactionLeavesSuspendableTagsAlone, pool_rig) {
+  pool_rig *rig = f;
+  rig_open(rig, GIB, "chunk_max:8MiB,single_submitter:1");
+  VASSERT_NO_FAILURE();
+  vmp_tag tag = make_tag(rig, "a", true);
+  enum { BLOCKS = 64 };
+  void *own[BLOCKS], *others[BLOCKS];
+  for (size_t i = 0; i < BLOCKS; i++) {
+    own[i] = alloc_tagged(rig, 300 * KIB, tag, NULL);
+    others[i] = rig_alloc(rig, 300 * KIB, NULL);
+  }
+  for (size_t i = 0; i < BLOCKS; i++) {
+    if (i % 8 == 0) continue;
+    rig_free(rig, own[i], NULL);
+    rig_free(rig, others[i], NULL);
+  }
+  for (size_t i = 0; i < BLOCKS; i += 8) {
+    unsigned char bytes[2] = {(unsigned char)i, (unsigned char)(i + 1)};
+    VEXPECT_INT_EQ(vmp_host_poke(rig->driver, rig_address(own[i]) + 300 * KIB - 1, &bytes[0], 1), 0);
+    VEXPECT_INT_EQ(vmp_host_poke(rig->driver, rig_address(others[i]) + 300 * KIB - 1, &bytes[1], 1), 0);
+  }
+  rig_settle(rig);
+  uint64_t generations[BLOCKS] = {0};
+  for (size_t i = 0; i < BLOCKS; i += 8) {
+    VEXPECT_OK(vmp_range_generation(rig->pool, own[i], 300 * KIB, &generations[i]));
+  }
+  vmp_defragment_options options = VMP_DEFRAGMENT_OPTIONS_INIT;
+  options.allow_copy = VMP_DEFRAGMENT_SPLIT | VMP_DEFRAGMENT_MESH;
+  vmp_defragment_report report = VMP_DEFRAGMENT_REPORT_INIT;
+  VEXPECT_OK(vmp_quiescent_begin(rig->pool));
+  VEXPECT_OK(vmp_pool_defragment(rig->pool, &options, &report));
+  VEXPECT_OK(vmp_quiescent_end(rig->pool));
+  VEXPECT_TRUE(report.split_chunks + report.meshed_chunks > 0);  // of the untagged
+  for (size_t i = 0; i < BLOCKS; i += 8) {
+    unsigned char bytes[2] = {0, 0};
+    uint64_t generation = 0;
+    VEXPECT_INT_EQ(vmp_host_peek(rig->driver, rig_address(own[i]) + 300 * KIB - 1, &bytes[0], 1), 0);
+    VEXPECT_INT_EQ(vmp_host_peek(rig->driver, rig_address(others[i]) + 300 * KIB - 1, &bytes[1], 1), 0);
+    VEXPECT_UINT_EQ(bytes[0], i);
+    VEXPECT_UINT_EQ(bytes[1], i + 1);
+    VEXPECT_OK(vmp_range_generation(rig->pool, own[i], 300 * KIB, &generation));
+    VEXPECT_UINT_EQ(generation, generations[i]);
+  }
+  expect_apart(rig, tag);
+  VEXPECT_OK(vmp_pool_check(rig->pool, NULL));
+  for (size_t i = 0; i < BLOCKS; i += 8) {
+    rig_free(rig, own[i], NULL);
+    rig_free(rig, others[i], NULL);
+  }
+}
