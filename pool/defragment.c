@@ -243,6 +243,22 @@ static vmp_status may_copy(const run *r) {
       "the pool with single_submitter");
 }
 
+// enter_compaction keeps further reallocations out, and waits for those that may be copying. MAY UNLOCK.
+static vmp_status enter_compaction(const run *r) {
+  vmp_pool *pool = r->pool;
+  if (r->options.dry_run != 0) return VMP_OK;
+  if (pool->reallocating > 0 && vmp_ladder_is_asking()) {
+    return vmp_fail(VMP_ERROR_BUSY, "a block is being reallocated, maybe by the call that ran out of memory");
+  }
+  pool->compacting = true;
+  while (pool->reallocating > 0) vmp_guard_wait(&pool->guard);
+  return may_copy(r);
+}
+
+void vmp_compacting_wait(vmp_pool *pool) {
+  while (pool->compacting && !(pool->reallocating > 0 && vmp_ladder_is_asking())) vmp_guard_wait(&pool->guard);
+}
+
 // compact splits and meshes. MAY UNLOCK.
 static vmp_status compact(run *r, vmp_defragment_report *report) {
   vmp_pool *pool = r->pool;
@@ -253,9 +269,8 @@ static vmp_status compact(run *r, vmp_defragment_report *report) {
                      .deadline_us = r->deadline_us,
                      .max_calls = r->limit_calls,
                      .max_copy_bytes = r->options.max_copied_bytes == 0 ? UINT64_MAX : r->options.max_copied_bytes};
-  pool->compacting = !c->dry;
-  while (pool->compacting && pool->reallocating > 0) vmp_guard_wait(&pool->guard);  // they may copy
-  vmp_status status = vmp_compact_run(pool, c);
+  vmp_status status = enter_compaction(r);
+  if (status == VMP_OK) status = vmp_compact_run(pool, c);
   pool->compacting = false;
   vmp_guard_wake_all(&pool->guard);
   const vmp_backing_calls *made = &c->done.calls;
@@ -288,7 +303,7 @@ vmp_status vmp_quiescent_end(vmp_pool *pool) {
   vmp_guard_lock(&pool->guard);
   bool begun = pool->quiescent > 0;
   if (begun) pool->quiescent--;
-  while (begun && pool->quiescent == 0 && pool->compacting) vmp_guard_wait(&pool->guard);
+  if (begun && pool->quiescent == 0) vmp_compacting_wait(pool);
   vmp_guard_unlock(&pool->guard);
   return begun ? VMP_OK : vmp_fail(VMP_ERROR_INVALID_VALUE, "vmp_quiescent_end without vmp_quiescent_begin");
 }

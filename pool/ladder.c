@@ -266,6 +266,8 @@ static bool trim_others(ladder *l) {
 // Set while the thread is in a callback: what that allocates doesn't ask again.
 static _Thread_local bool asking;
 
+bool vmp_ladder_is_asking(void) { return asking; }
+
 // ask_caller calls the caller's function, without the lock. True: try again.
 static bool ask_caller(ladder *l) {
   vmp_pool *pool = l->pool;

@@ -116,7 +116,7 @@ vmp_status vmp_pin(vmp_pool *pool, void *ptr, const char *reason) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   vmp_guard_lock(&pool->guard);
-  while (pool->compacting) vmp_guard_wait(&pool->guard);  // what it changes must not be pinned half way
+  vmp_compacting_wait(pool);  // what it changes must not be pinned half way
   vmp_status status = pin_locked(pool, ptr, reason);
   vmp_guard_unlock(&pool->guard);
   return status;

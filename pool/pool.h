@@ -380,6 +380,13 @@ void vmp_space_close(vmp_pool *pool);
 // vmp_ladder_take places a request, trying everything that may help; the message is set when nothing did. The lock
 // is held before and after, and is let go of in between.
 vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_placed);
+// vmp_ladder_is_asking: this thread is in a caller's function that was called because memory ran out (vmpool_oom.h). It
+// must not wait for blocks that are on their way: one of them may be its own.
+bool vmp_ladder_is_asking(void);
+
+// ---- defragment.c ----
+// vmp_compacting_wait waits until no live bytes are copied: one that waits for reallocations has not begun. MAY UNLOCK.
+void vmp_compacting_wait(vmp_pool *pool);
 
 // ---- oom.c ----
 // vmp_oom_fail reports why a request can't be had now. `status` is what the last attempt returned; `waited`: work was

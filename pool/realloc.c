@@ -204,7 +204,7 @@ static vmp_status grow_busy(vmp_resize *r) {
 }
 
 static vmp_status resize_locked(vmp_resize *r) {
-  while (r->pool->compacting) vmp_guard_wait(&r->pool->guard);  // what it copies must not be copied or cut half way
+  vmp_compacting_wait(r->pool);  // what it copies must not be copied or cut half way
   vmp_status status = look_up(r);
   if (status != VMP_OK) return status;
   r->pool->seen_streams |= UINT64_C(1) << r->index;

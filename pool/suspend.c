@@ -76,6 +76,9 @@ static vmp_status wait_for_all(vmp_pool *pool, vmp_fence fence) {
 // settle_down keeps new blocks out and waits for those that are on their way, and for all work.
 static vmp_status settle_down(vmp_domain *domain) {
   vmp_pool *pool = domain->pool;
+  if (domain->placing > 0 && vmp_ladder_is_asking()) {
+    return vmp_fail(VMP_ERROR_BUSY, "the call that ran out of memory may be placing a block of the same tag");
+  }
   domain->state = VMP_TAG_SUSPENDING;
   while (domain->placing > 0) vmp_guard_wait(&pool->guard);
   if (pool->captures.capturing > 0) {

@@ -265,7 +265,8 @@ VMP_API vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_r
 // It stops when the wanted size can be had, at a limit, or when nothing improves; a run directly after one that stopped
 // because nothing improves moves nothing. *out_report (may be NULL) says what was done, after a failure too.
 // Errors: VMP_ERROR_INVALID_VALUE (allow_copy without vmp_quiescent_begin, too), VMP_ERROR_FORKED; VMP_ERROR_BUSY:
-// another thread is defragmenting the pool;
+// another thread is defragmenting the pool, or (allow_copy, in a function called for lack of memory) a block is being
+// reallocated;
 // VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_DRIVER and the other driver errors: a call failed. The call's own part is
 // undone; what was moved before stays where it is, and nothing is lost.
 typedef struct vmp_defragment_options {

@@ -55,8 +55,8 @@ typedef struct vmp_suspend_options {
 // resume.
 //
 // Errors after which nothing has changed: VMP_ERROR_INVALID_VALUE (no suspendable tag, options), VMP_ERROR_BUSY
-// (another thread is suspending or resuming it), VMP_ERROR_CAPTURE (a stream is being captured: nothing can be waited
-// for), VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_FORKED, what a callback returned, and the errors of the driver while it
+// (another thread is suspending or resuming it, or this is a function called for lack of memory and a block of the same
+// tag is being placed), VMP_ERROR_CAPTURE (a stream is being captured: nothing can be waited for), VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_FORKED, what a callback returned, and the errors of the driver while it
 // waits and saves. Once the content is safe the tag is suspended, and the call can only fail to give some memory back
 // (the driver's status): that stays with the pool as idle memory, the report tells how much did go, and calling again,
 // or vmp_pool_trim, tries again.

@@ -549,3 +549,64 @@ VTEST_F(Realloc, WaitsForCompaction, pool_rig) {
   expect_pattern(rig, m.blocks[1], 4 * MIB, 2);
   for (size_t i = 0; i < CHANGED; i++) rig_free(rig, m.blocks[i], NULL);
 }
+
+// ---- a function called for lack of memory ----
+
+typedef struct short_of_memory {
+  void *other;
+  vmp_tag own, kept;
+  vmp_status compacted, own_suspended, kept_suspended, resized, pinned;
+  int calls;
+} short_of_memory;
+
+static int make_room(void *self, vmp_pool *pool, uint64_t bytes, unsigned attempt) {
+  short_of_memory *s = self;
+  (void)bytes;
+  (void)attempt;
+  s->calls++;
+  VEXPECT_OK(vmp_quiescent_begin(pool));
+  vmp_defragment_options options = VMP_DEFRAGMENT_OPTIONS_INIT;
+  options.allow_copy = VMP_DEFRAGMENT_SPLIT;
+  s->compacted = vmp_pool_defragment(pool, &options, NULL);
+  VEXPECT_OK(vmp_quiescent_end(pool));
+  s->resized = vmp_realloc(pool, &s->other, 300 * KIB, NULL, NULL);
+  s->pinned = vmp_pin(pool, s->other, NULL);
+  if (s->pinned == VMP_OK) VEXPECT_OK(vmp_unpin(pool, s->other));
+  vmp_suspend_options suspend = VMP_SUSPEND_OPTIONS_INIT;
+  s->own_suspended = vmp_pool_suspend(pool, s->own, &suspend);
+  s->kept_suspended = vmp_pool_suspend(pool, s->kept, &suspend);
+  return 1;
+}
+
+// It waits for nothing that waits for itself, and another tag's memory serves.
+VTEST_F(Realloc, CallsForRoom, pool_rig) {
+  pool_rig *rig = f;
+  rig_open(rig, 8 * GIB, "hard_limit:64MiB,no_map_ahead:1");
+  VASSERT_NO_FAILURE();
+  short_of_memory s = {.other = rig_alloc(rig, 2 * MIB, NULL)};
+  VASSERT_OK(vmp_tag_create(rig->pool, "own", &s.own));
+  VASSERT_OK(vmp_tag_create(rig->pool, "kept", &s.kept));
+  void *own = NULL, *kept = NULL;
+  vmp_alloc_options options = VMP_ALLOC_OPTIONS_INIT;
+  options.tag = s.own;
+  VASSERT_OK(vmp_alloc_with(rig->pool, &own, 16 * MIB, NULL, &options));
+  options.tag = s.kept;
+  VASSERT_OK(vmp_alloc_with(rig->pool, &kept, 32 * MIB, NULL, &options));
+  write_pattern(rig, own, 16 * MIB, 1);
+  write_pattern(rig, kept, 32 * MIB, 2);
+  VASSERT_OK(vmp_pool_set_oom_callback(rig->pool, make_room, &s));
+  (void)resize(rig, &own, 44 * MIB, NULL);
+  VEXPECT_INT_EQ(s.calls, 1);
+  VEXPECT_INT_EQ(s.compacted, VMP_ERROR_BUSY);
+  VEXPECT_INT_EQ(s.own_suspended, VMP_ERROR_BUSY);
+  VEXPECT_OK(s.kept_suspended);
+  VEXPECT_OK(s.resized);
+  VEXPECT_OK(s.pinned);
+  expect_pattern(rig, own, 16 * MIB, 1);
+  VEXPECT_OK(vmp_pool_set_oom_callback(rig->pool, NULL, NULL));
+  rig_free(rig, own, NULL);
+  VEXPECT_OK(vmp_pool_resume(rig->pool, s.kept));
+  expect_pattern(rig, kept, 32 * MIB, 2);
+  rig_free(rig, kept, NULL);
+  rig_free(rig, s.other, NULL);
+}
