@@ -75,6 +75,21 @@ static const mistake mistakes[] = {
     {"bad_kv_layout", {"replay", "--kv-layout", "head", "x"}, NULL, "--kv-layout: 'head' is neither request nor layer"},
     {"layout_without_regions", {"replay", "--kv-layout", "layer", "x"}, NULL, "--kv-layout needs --kv region"},
     {"share_without_regions", {"replay", "--kv-share", "x"}, NULL, "--kv-share needs --kv region"},
+    {"html_of_nothing", {"html"}, NULL, "a snapshot is missing"},
+    {"html_to_nowhere", {"html", "x"}, NULL, "-o FILE is missing"},
+    {"html_of_text", {"html", "-", "-o", "-"}, "text", "standard input"},
+    {"html_of_four", {"html", "a", "b", "c", "d", "-o", "-"}, NULL, "'d' is one file more"},
+    {"export_without_format", {"export", "x", "-o", "-"}, NULL, "--format is missing"},
+    {"export_bad_format", {"export", "--format", "pdf", "x"}, NULL, "--format: 'pdf' is none of"},
+    {"export_bad_table", {"export", "--table", "x"}, NULL, "--table: 'x' is none of"},
+    {"export_events_without_log",
+     {"export", "--format", "csv", "--table", "events", "tests/tool/golden/states.json", "-o", "-"},
+     NULL,
+     "needs a log"},
+    {"advise_nothing", {"advise"}, NULL, "a trace is missing"},
+    {"advise_bad_goal", {"advise", "--goal", "fun", "x"}, NULL, "--goal: 'fun' is none of"},
+    {"completion_of_fish", {"completion", "fish"}, NULL, "'fish' is neither bash nor zsh"},
+    {"man_of_nothing", {"man", "frobnicate"}, NULL, "'frobnicate' is no command"},
     {"share_on_streams",
      {"replay", "--kv=region", "--model=gpt2", "--kv-share", "--streams=2", "x"},
      NULL,
@@ -135,8 +150,8 @@ static const mistake mistakes[] = {
 };
 
 VTEST_P(Cli, MistakesAreOneSentence, mistake, mistakes, mistake_name) {
-  const char *argv[10] = {TOOL};
-  for (size_t i = 0; i < 8 && p->argv[i] != NULL; i++) argv[i + 1] = p->argv[i];
+  const char *argv[12] = {TOOL};
+  for (size_t i = 0; i < 10 && p->argv[i] != NULL; i++) argv[i + 1] = p->argv[i];
   vtest_process process = run(argv, p->input);
   VEXPECT_INT_EQ(process.status, 2);
   VEXPECT_STR_EQ(process.out, "");

@@ -59,6 +59,9 @@ async function checkLedger(page, snapshot) {
   equal(parts.pending + parts.parked, s.parked, 'pending and parked');
   equal(parts.live + parts.gaps + parts.pending + parts.parked, s.mapped, 'what is mapped');
   equal(Object.values(parts).reduce((sum, bytes) => sum + bytes, 0), s.device_total, 'all parts of the device');
+  for (const sum of snapshot.tag_sums.slice(0, 5)) {
+    equal(await page.run((tag) => Number(document.querySelector(`[data-tag="${tag}"]`).dataset.bytes), sum.tag), sum.live, `live bytes of tag ${sum.tag}`);
+  }
   equal(await figure(page, 'reserved_va'), s.reserved_va, 'reserved');
   equal(await figure(page, 'mapped'), s.mapped, 'mapped');
   return `${Object.keys(s).length} statistics, the parts sum up to the device`;
@@ -345,6 +348,8 @@ async function hostile() {
   await check('text of a pool stays text', async () => {
     const name = json('sparse.json').pool.name;
     yes(name.includes('<script>'), 'the pool has a hostile name');
+    const {mapped, reserved_va: reserved} = json('sparse.json').stats;
+    yes(reserved === 2 ** 40 && mapped > reserved / 2000 && mapped < reserved / 700, `about 0.1 % of 1 TiB is mapped: ${mapped}`);
     equal(await page.run('document.querySelector("#pool-name").textContent'), name, 'the name that is shown');
     for (const id of VIEWS) await view(page, id);
     await page.run('(vmpool.setEvent(vmpool.page.history.n - 1), 1)');

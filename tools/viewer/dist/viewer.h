@@ -1,2 +1,2 @@
 // Made by tools/viewer/build.mjs.
-#define VIEWER_SHA256 "e53fc661965ac9997797d88b580f67b6095568e0977f5b47562b5347cfe646b1"
+#define VIEWER_SHA256 "c2bded7b1a71e3294368608e19fe62828e459eb616a2522d2bd052f7dd36bfaa"

@@ -35,8 +35,8 @@ export class FragmentationView {
         shareText(totals.mapped - totals.live, totals.mapped), '1 − live ÷ mapped: memory held beyond what is handed out'),
       card('split', 'split', total ? 1 - largest / total : 0, total ? shareText(total - largest, total) : '–',
         '1 − largest ÷ all free bytes that are mapped; remapping makes this harmless'),
-      card('squares', 'squares', total ? 1 - Math.sqrt(squares) / total : 0, total ? shareText(total - Math.sqrt(squares), total) : '–',
-        '1 − √Σ free² ÷ Σ free, the figure that memory_viz computes'),
+      card('squares', 'squares', totals.mapped ? squares / totals.mapped ** 2 : 0, totals.mapped ? (squares / totals.mapped ** 2).toFixed(4) : '–',
+        'Σ free² ÷ mapped², the figure that memory_viz writes to its console: large free stretches weigh most'),
       card('rounding', 'rounding', totals.live - totals.requested, bytesText(totals.live - totals.requested),
         `${shareText(totals.live - totals.requested, totals.live)} of the live bytes were not asked for`));
   }

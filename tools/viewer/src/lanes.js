@@ -139,7 +139,8 @@ function longOffset(offset, step) {
   let unit = 0;
   while (unit < 5 && 1024 ** (unit + 1) <= step * 8 && offset >= 1024 ** (unit + 1)) unit++;
   const value = offset / 1024 ** unit;
-  return `${Number.isInteger(value) ? countText(value) : value.toFixed(3).replace(/0+$/, '')} ${units[unit]}`;
+  const part = value - Math.floor(value);
+  return `${countText(Math.floor(value))}${part > 0 ? part.toFixed(3).slice(1).replace(/0+$/, '') : ''} ${units[unit]}`;
 }
 
 // ---- lanes ----

@@ -41,7 +41,7 @@ export class LedgerView {
 
   stateChanged() {
     const {totals} = this.app.state;
-    replace(this.element, this.failure(), this.device(totals), h('div.two', this.addresses(totals), this.fits(totals)), this.regions(), this.figures());
+    replace(this.element, this.failure(), this.device(totals), h('div.two', this.addresses(totals), this.fits(totals)), h('div.two', this.tags(), this.regions()), this.figures());
   }
 
   device(totals) {
@@ -101,6 +101,18 @@ export class LedgerView {
       h('dl.facts', totals.largestFreeMapped != null && fact('without a driver call', null, totals.largestFreeMapped),
         fact('by remapping idle chunks', null, Math.max(idle, totals.largestFreeMapped ?? 0)), room !== null && fact('with new memory as well', null, idle + room)),
       totals.largestFreeMapped == null && h('p.quiet', 'Free lists are known at the snapshot only: go to its event for the exact answer.'));
+  }
+
+  // tags: what is live of each, and where its memory is.
+  tags() {
+    const {page, state} = this.app;
+    const document = page.documents[page.states.indexOf(state)];
+    const sums = Array.isArray(document?.tag_sums) ? [...document.tag_sums].sort((a, b) => b.live - a.live) : [];
+    return sums.length > 0 && h('div.card', {id: 'tags'}, h('div.head', h('h2', 'Tags'), h('span.quiet', `${countText(sums.length)} tags`)),
+      h('table.data', h('thead', h('tr', h('th', 'tag'), h('th.number', 'blocks'), h('th.number', 'live'), h('th', 'memory'))),
+        h('tbody', sums.slice(0, 20).map((one) => h('tr', h('td', String(document.tags?.[one.tag] ?? one.tag)), h('td.number', countText(one.blocks)),
+          h('td.number', {'data-tag': one.tag, 'data-bytes': one.live}, bytesText(one.live)), h('td', one.suspendable ? String(one.state) : 'resident'))))),
+      sums.length > 20 && h('p.quiet', `and ${countText(sums.length - 20)} more`));
   }
 
   regions() {

@@ -40,8 +40,10 @@ export class PinsView {
 
   explicit(state) {
     if (state.pins.length === 0) return null;
-    return h('div.card', h('h2', 'Pinned by request'), h('table.data', h('thead', h('tr', h('th', 'address'), h('th.number', 'size'), h('th', 'reason'))),
-      h('tbody', state.pins.slice(0, MOST_ROWS).map((pin) => h('tr', h('td.mono', String(pin.address ?? pin[0])), h('td.number', bytesText(Number(pin.bytes ?? pin[1]))), h('td', String(pin.reason ?? pin[2])))))));
+    return h('div.card', h('h2', 'Pinned by request'), h('table.data', h('thead', h('tr', h('th', 'address'), h('th.number', 'size'), h('th.number', 'pins'), h('th', 'reason'), h('th', ''))),
+      h('tbody', state.pins.slice(0, MOST_ROWS).map((pin) => h('tr', h('td.mono', String(pin.address)), h('td.number', bytesText(pin.bytes)), h('td.number', countText(pin.pins)),
+        h('td', pin.reason == null ? 'no reason was given' : String(pin.reason)), h('td.quiet', pin.live ? 'a live block' : 'no live block begins here'))))),
+      state.pins.length > MOST_ROWS && h('p.quiet', `and ${countText(state.pins.length - MOST_ROWS)} more`));
   }
 
   row(i, ...cells) {

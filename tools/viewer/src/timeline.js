@@ -7,7 +7,8 @@ import {KIND} from './history.js';
 import {theme} from './theme.js';
 import {bytesText, countText, fitCanvas, h, replace, timeText} from './util.js';
 
-const HEIGHT = 300;
+const LEAST_HEIGHT = 300;
+const MOST_HEIGHT = 460;
 const AXIS_LEFT = 120;
 
 // Rows of markers: what a row counts, and how it is drawn.
@@ -171,12 +172,12 @@ export class TimelineView {
     const series = (label, color) => ({label, stroke: color, fill: color, width: 0, paths: stepped, points: {show: false}});
     const axis = {stroke: t.muted, grid: {stroke: t.line, width: 1}, ticks: {stroke: t.line, width: 1}, font: `11px ${t.font}`};
     return {
-      width, height: HEIGHT, padding: [10, 40, 0, 0],
+      width, height: Math.min(MOST_HEIGHT, Math.max(LEAST_HEIGHT, this.app.main.clientHeight - 320)), padding: [10, 40, 0, 0],
       legend: {show: false},
       cursor: {drag: {x: true, y: false, setScale: false}, points: {show: false}},
       scales: {x: {time: false, range: (u, min, max) => [min, max === min ? min + 1 : max]}, y: {range: (u, min, max) => [0, Math.max(1, max) * 1.05]}},
       axes: [
-        {...axis, size: 30, values: (u, values) => values.map((v) => (this.byTime ? timeText(v * 1e6) : countText(v)))},
+        {...axis, size: 30, space: 96, values: (u, values) => values.map((v) => (this.byTime ? timeText(v * 1e6) : countText(v)))},
         {...axis, size: AXIS_LEFT, splits: (u, i, min, max) => byteSplits(max), values: (u, values) => values.map(bytesText)},
       ],
       series: [{}, series('parked', t.parked), series('pending', t.pending), series('gaps', t.gaps), series('live', t.live)],
