@@ -483,6 +483,61 @@ VTEST_F(Region, IdleAddressesGoBackToTheBlocks, pool_rig) {
   for (int i = 0; i < 4; i++) rig_free(f, blocks[i], NULL);
 }
 
+// ---- beside other features ----
+
+// Compaction copies blocks together; pages of regions stay where they are, with what they hold.
+VTEST_F(Region, CompactionLeavesPagesAlone, pool_rig) {
+  rig_open(f, GIB, "chunk_max:8MiB");
+  VASSERT_NO_FAILURE();
+  vmp_region *a = region_make(f, GIB, 0), *b = region_make(f, GIB, 0);
+  void *blocks[64];
+  for (int i = 0; i < 64; i++) blocks[i] = rig_alloc(f, 512 * KIB, f->streams[0]);
+  VEXPECT_OK(region_commit(a, 0, 6, f->streams[0]));
+  VEXPECT_OK(vmp_region_share(a, 0, b, 0, 2, f->streams[0]));
+  VEXPECT_OK(vmp_host_fill(f->driver, 0, vmp_region_base(a), 0x3c, 6 * GRANULE, f->streams[0]));
+  VEXPECT_OK(region_decommit(a, 3, 1, f->streams[0]));
+  for (int i = 0; i < 64; i++) {
+    if (i % 8 != 0) rig_free(f, blocks[i], f->streams[0]);
+  }
+  rig_settle(f);
+  VEXPECT_OK(vmp_quiescent_begin(f->pool));
+  vmp_defragment_options options = VMP_DEFRAGMENT_OPTIONS_INIT;
+  options.allow_copy = VMP_DEFRAGMENT_SPLIT | VMP_DEFRAGMENT_MESH;
+  VEXPECT_OK(vmp_pool_defragment(f->pool, &options, NULL));
+  VEXPECT_OK(vmp_quiescent_end(f->pool));
+  rig_check(f);
+  unsigned char byte = 0;
+  VEXPECT_OK(vmp_host_copy_out(f->driver, 0, &byte, rig_at(vmp_region_base(b), 2 * GRANULE - 1), 1, f->streams[0]));
+  VEXPECT_OK(vmp_host_stream_synchronize(f->driver, 0, f->streams[0]));
+  VEXPECT_UINT_EQ(byte, 0x3c);
+  VEXPECT_UINT_EQ(region_info(a).committed_bytes, 5 * GRANULE);
+  for (int i = 0; i < 64; i += 8) rig_free(f, blocks[i], f->streams[0]);
+  VEXPECT_OK(vmp_region_destroy(a, f->streams[0]));
+  VEXPECT_OK(vmp_region_destroy(b, f->streams[0]));
+}
+
+// Nothing is committed, shared or decommitted on a stream that captures; other streams go on.
+VTEST_F(Region, ACapturingStreamIsRefused, pool_rig) {
+  rig_open(f, 8 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  vmp_region *a = region_make(f, GIB, 0), *b = region_make(f, GIB, 0);
+  VEXPECT_OK(region_commit(a, 0, 2, f->streams[0]));
+  vmp_graph_id graph = 0;
+  VEXPECT_OK(vmp_capture_begin(f->pool, f->streams[0], &graph));
+  VEXPECT_STATUS(region_commit(a, 0, 4, f->streams[0]), VMP_ERROR_CAPTURE);
+  VEXPECT_STATUS(region_decommit(a, 0, 2, f->streams[0]), VMP_ERROR_CAPTURE);
+  VEXPECT_STATUS(vmp_region_resize(a, GRANULE, f->streams[0]), VMP_ERROR_CAPTURE);
+  VEXPECT_STATUS(vmp_region_share(a, 0, b, 0, 1, f->streams[0]), VMP_ERROR_CAPTURE);
+  VEXPECT_STATUS(vmp_region_destroy(a, f->streams[0]), VMP_ERROR_CAPTURE);
+  VEXPECT_UINT_EQ(region_info(a).committed_bytes, 2 * GRANULE);
+  VEXPECT_OK(region_commit(a, 2, 2, f->streams[1]));
+  VEXPECT_OK(vmp_capture_end(f->pool, f->streams[0]));
+  VEXPECT_OK(vmp_capture_release(f->pool, graph));
+  rig_check(f);
+  VEXPECT_OK(vmp_region_destroy(a, f->streams[0]));
+  VEXPECT_OK(vmp_region_destroy(b, f->streams[0]));
+}
+
 // ---- the pool's end, and looking at it ----
 
 VTEST_F(Region, APoolWithRegionsIsBusy, pool_rig) {
