@@ -284,6 +284,38 @@ void player_defragment(player *p) {
   sum->largest_after_bytes = report.largest_free_mapped_after;
 }
 
+static uint64_t mapped_now(player *p) {
+  vmp_pool_stats_data stats = {.struct_size = offsetof(vmp_pool_stats_data, pending)};
+  if (vmp_pool_stats(p->pool, &stats) < 0) player_fault(p, "the statistics could not be read");
+  return stats.mapped;
+}
+
+// compact_by copies as far as `allow` says, and returns what is mapped then.
+static uint64_t compact_by(player *p, uint32_t allow) {
+  vmp_defragment_options options = VMP_DEFRAGMENT_OPTIONS_INIT;
+  vmp_defragment_report report = VMP_DEFRAGMENT_REPORT_INIT;
+  options.allow_copy = allow;
+  if (vmp_quiescent_begin(p->pool) < 0 || vmp_pool_defragment(p->pool, &options, &report) < 0 ||
+      vmp_quiescent_end(p->pool) < 0 || vmp_pool_trim(p->pool, 0, NULL) < 0) {
+    player_fault(p, "the pool could not be compacted");
+  }
+  p->counts.compaction.copied_bytes += report.copied_bytes;
+  p->counts.compaction.split_chunks += report.split_chunks;
+  p->counts.compaction.meshed_chunks += report.meshed_chunks;
+  return mapped_now(p);
+}
+
+void player_compact(player *p) {
+  player_compaction *c = &p->counts.compaction;
+  player_synchronize(p);
+  c->requested_bytes = p->counts.requested_bytes;
+  c->before_bytes = mapped_now(p);
+  if (vmp_pool_trim(p->pool, 0, NULL) < 0) player_fault(p, "the pool could not be trimmed");
+  c->trimmed_bytes = mapped_now(p);
+  c->split_bytes = compact_by(p, VMP_DEFRAGMENT_SPLIT);
+  c->meshed_bytes = compact_by(p, VMP_DEFRAGMENT_SPLIT | VMP_DEFRAGMENT_MESH);
+}
+
 void player_propose(player *p, uint64_t num_classes, double share, vmp_class_proposal *out_proposal) {
   *out_proposal = (vmp_class_proposal)VMP_CLASS_PROPOSAL_INIT;
   if (vmp_pool_propose_classes(p->pool, (size_t)num_classes, share, out_proposal) < 0)

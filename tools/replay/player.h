@@ -53,6 +53,15 @@ typedef struct player_defragmentation {
   uint64_t largest_before_bytes, largest_after_bytes;  // of the last run: largest block without a driver call
 } player_defragmentation;
 
+// player_compact trims the pool, splits what few live bytes pin, and meshes, with all work finished before.
+void player_compact(player *p);
+
+// player_compaction: bytes mapped after each of these, and requested meanwhile.
+typedef struct player_compaction {
+  uint64_t requested_bytes, before_bytes, trimmed_bytes, split_bytes, meshed_bytes;
+  uint64_t copied_bytes, split_chunks, meshed_chunks;
+} player_compaction;
+
 // player_step_calls: driver calls of the pool's kinds in one step, by all threads and by the one that plays.
 typedef struct player_step_calls {
   uint64_t all, own;
@@ -73,6 +82,7 @@ typedef struct player_counts {
   uint64_t calls_ns;   // in vmp_alloc and vmp_free (measure)
   double modelled_us;  // driver time of all the pool's calls but its end (measure, host driver)
   player_defragmentation defragmentation;
+  player_compaction compaction;
   player_step_calls steps[PLAYER_MAX_STEPS];  // of each player_step
   uint64_t num_steps;                         // may be more
   char first_failure[480];                    // why the first allocation failed; "" where none did

@@ -206,6 +206,8 @@ static void fill_result(const player *p, uint64_t ops, const trace *t, const rep
   r->ahead_unused_bytes = c->stats.ahead_unused;
   r->has_defragmentation = options->defragment_every > 0 || options->defragment_end;
   r->defragmentation = c->defragmentation;
+  r->has_compaction = options->compact_end;
+  r->compaction = c->compaction;
   r->has_regions = player_regions(p) != NULL;
   if (r->has_regions) r->regions = *kv_regions_counts(player_regions(p));
   r->ns_per_op = c->allocs + c->frees > 0 ? (double)c->calls_ns / (double)(c->allocs + c->frees) : 0;
@@ -232,6 +234,7 @@ static bool run_once(trace *t, const replay_options *options, uint64_t device_by
       player_synchronize(p);
       player_defragment(p);
     }
+    if (options->compact_end) player_compact(p);
     if (options->propose_classes > 0) {
       result->has_proposal = true;
       player_propose(p, options->propose_classes, options->propose_share > 0 ? options->propose_share : 0.9,

@@ -39,6 +39,7 @@ typedef struct replay_options {
   uint64_t step_every, step_first;
   uint64_t defragment_every;  // the pool is defragmented after so many steps; 0: not
   bool defragment_end;        // ... and once all work has finished, at the end of the trace
+  bool compact_end;           // ... then trimmed and compacted, which copies
   uint64_t propose_classes;   // so many size classes are proposed at the end (vmp_pool_propose_classes); 0: none
   double propose_share;       // for this share of the requests; 0: 0.9
   bool compare;               // run the models of other allocators as well
@@ -94,6 +95,8 @@ typedef struct replay_result {
   vmp_class_proposal proposal;
   bool has_defragmentation;   // one of the options for it was given
   player_defragmentation defragmentation;
+  bool has_compaction;
+  player_compaction compaction;
   double ns_per_op;         // wall time inside vmp_alloc and vmp_free, a clock read's cost taken off
   char first_failure[480];  // why the first allocation failed, or ""
   char fault[640];          // what a check, a touch or the end found wrong, or ""

@@ -46,6 +46,23 @@ static json_t *defragmentation(const player_defragmentation *d) {
   return object;
 }
 
+static double over(uint64_t bytes, uint64_t requested_bytes) {
+  return requested_bytes == 0 ? 0 : (double)bytes / (double)requested_bytes;
+}
+
+static json_t *compaction(const player_compaction *c) {
+  json_t *object = json_object();
+  json_put_count(object, "requested_bytes", c->requested_bytes);
+  json_put_count(object, "mapped_before_bytes", c->before_bytes);
+  json_put_count(object, "mapped_after_trim_bytes", c->trimmed_bytes);
+  json_put_count(object, "mapped_after_split_bytes", c->split_bytes);
+  json_put_count(object, "mapped_after_mesh_bytes", c->meshed_bytes);
+  json_put_count(object, "copied_bytes", c->copied_bytes);
+  json_put_count(object, "split_chunks", c->split_chunks);
+  json_put_count(object, "meshed_chunks", c->meshed_chunks);
+  return object;
+}
+
 // The calls of each step, as far as they are told one by one.
 static json_t *steps(const replay_result *r) {
   json_t *object = json_object(), *all = json_array(), *own = json_array();
@@ -129,6 +146,7 @@ static json_t *document(const char *trace_name, const replay_result *r) {
   json_put_real(o, "ns_per_op", r->ns_per_op, 10);
   if (r->num_steps > 0) json_object_set_new(o, "steps", steps(r));
   if (r->has_proposal) json_object_set_new(o, "proposal", proposal(&r->proposal));
+  if (r->has_compaction) json_object_set_new(o, "compact", compaction(&r->compaction));
   if (r->has_defragmentation) json_object_set_new(o, "defragment", defragmentation(&r->defragmentation));
   if (r->has_regions) json_object_set_new(o, "regions", regions(r));
   if (!r->has_models) return o;
@@ -262,6 +280,15 @@ static void text_defragmentation(FILE *out, const player_defragmentation *d) {
           size_text(d->largest_after_bytes, after));
 }
 
+static void text_compaction(FILE *out, const player_compaction *c) {
+  char copied[SIZE_TEXT_BYTES];
+  fprintf(out, "  %-22s mapped %.3f of requested, %.3f after trim, %.3f after split, %.3f after mesh\n", "compaction",
+          over(c->before_bytes, c->requested_bytes), over(c->trimmed_bytes, c->requested_bytes),
+          over(c->split_bytes, c->requested_bytes), over(c->meshed_bytes, c->requested_bytes));
+  fprintf(out, "  %-22s %" PRIu64 " chunks split, %" PRIu64 " meshed, copying %s\n", "", c->split_chunks,
+          c->meshed_chunks, size_text(c->copied_bytes, copied));
+}
+
 static void text_regions(FILE *out, const replay_result *r) {
   const kv_counts *k = &r->regions;
   char reserved[SIZE_TEXT_BYTES], page[SIZE_TEXT_BYTES], shared[SIZE_TEXT_BYTES], alone[SIZE_TEXT_BYTES];
@@ -287,6 +314,7 @@ bool report_text(FILE *out, const char *trace_name, const trace *t, const replay
   text_costs(out, r);
   if (r->num_steps > 0) text_steps(out, r);
   if (r->has_proposal) text_proposal(out, &r->proposal);
+  if (r->has_compaction) text_compaction(out, &r->compaction);
   if (r->has_defragmentation) text_defragmentation(out, &r->defragmentation);
   if (r->has_regions) text_regions(out, r);
   if (r->has_models) text_models(out, r);

@@ -25,6 +25,7 @@ enum {
   OPTION_INTRUDER,
   OPTION_STEP_EVERY,
   OPTION_DEFRAGMENT,
+  OPTION_COMPACT,
   OPTION_PROPOSE_CLASSES,
   OPTION_JSON,
   OPTION_LOG,
@@ -76,6 +77,8 @@ static const struct argp_option option_list[] = {
      "Defragment the pool: idle memory is remapped behind one another, nothing is copied. end: once all work has "
      "finished, after the trace; steps=N: after every N steps (--step-every says what a step is)",
      0},
+    {"compact", OPTION_COMPACT, NULL, 0,
+     "Once all work has finished, after the trace, trim the pool, split and mesh: how much stays mapped after each", 0},
     {"propose-classes", OPTION_PROPOSE_CLASSES, "N[,SHARE]", 0,
      "Propose N block sizes for the pool's option classes, at the end: those that waste least on the smallest SHARE of "
      "the requests (default 0.9)",
@@ -228,6 +231,7 @@ static error_t parse_what(int key, char *text, arguments *a) {
     case OPTION_INTRUDER: return intruder_parse(text, &a->replay.intruder, &a->error) ? 0 : EINVAL;
     case OPTION_STEP_EVERY: return parse_step_every(text, a);
     case OPTION_DEFRAGMENT: return parse_defragment(text, a);
+    case OPTION_COMPACT: a->replay.compact_end = true; return 0;
     case OPTION_PROPOSE_CLASSES: return parse_propose(text, a);
     case OPTION_WORK:
       a->has_work = true;
