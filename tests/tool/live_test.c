@@ -123,6 +123,13 @@ VTEST_F(Live, APoolThatDoesNotAnswer, rig) {
   VEXPECT_STR_CONTAINS(p.out, "written on shared memory");
   VEXPECT_STR_CONTAINS(p.out, "16 GiB reserved, 30 MiB backed");
   vtest_process_free(&p);
+  const char *const stats[] = {TOOL, "stats", process, NULL};
+  p = run(stats);
+  VEXPECT_INT_EQ(p.status, 0);
+  VEXPECT_STR_CONTAINS(p.out, "  mapped                   30 MiB  physical memory in mapped chunks");
+  VEXPECT_STR_CONTAINS(p.out, "  device_total              1 GiB  of the device");
+  VEXPECT_STR_CONTAINS(p.out, "  mid        30 MiB live  100.0 %");
+  vtest_process_free(&p);
   VASSERT_INT_EQ(kill(child, SIGKILL), 0);
   VASSERT_INT_EQ(waitpid(child, &status, 0), child);
   const char *const clean[] = {TOOL, "ps", "--clean", NULL};

@@ -84,6 +84,18 @@ async function checkFragmentation(page, snapshot) {
   equal(JSON.stringify(orders), JSON.stringify([...expected].sort((a, b) => a[0] - b[0])), 'free buddy blocks by order');
 }
 
+async function checkChunks(page, snapshot) {
+  await view(page, 'chunks');
+  const chunks = new Map();
+  for (const [, bytes, , id] of snapshot.ranges.flatMap((range) => range.chunks)) chunks.set(id, bytes);
+  for (const [id, bytes] of snapshot.spares) chunks.set(id, bytes);
+  const shown = await page.run('[...document.querySelectorAll("#view-chunks [data-chunks]")].map((one) => [Number(one.dataset.bytes), Number(one.dataset.chunks)])');
+  const expected = new Map();
+  for (const bytes of chunks.values()) expected.set(bytes, (expected.get(bytes) ?? 0) + 1);
+  equal(JSON.stringify(shown), JSON.stringify([...expected].sort((a, b) => b[0] - a[0])), 'chunks by size');
+  return `${chunks.size} chunks`;
+}
+
 async function checkPins(page, snapshot) {
   await view(page, 'pins');
   const held = snapshot.ranges.flatMap((range) => range.chunks).filter((chunk) => chunk[2] === 'mapped');
@@ -97,16 +109,27 @@ async function checkZoom(page, snapshot) {
   await view(page, 'map');
   const total = snapshot.ranges.reduce((sum, range) => sum + range.bytes, 0);
   const box = await page.run('(({x, y, width, height}) => ({x, y, width, height}))(document.querySelector("#map-canvas").getBoundingClientRect())');
-  const middle = {x: box.x + box.width * 0.6, y: box.y + box.height * 0.6};
+  // The pointer, at a whole pixel, lies where something is mapped: in the kept piece that is nearest to 0.6 of the axis.
+  const x = await page.run(`(({axis, width, inner}) => {
+    const middles = axis.pieces.filter((piece) => !piece.gap).map((piece) => piece.start + piece.length / 2);
+    const line = middles.sort((a, b) => Math.abs(a - 0.6 * axis.length) - Math.abs(b - 0.6 * axis.length))[0];
+    return width - inner - 14 + (line / axis.length) * inner;
+  })(vmpool.view)`);
+  const middle = {x: Math.round(box.x + x), y: box.y + box.height * 0.6};
+  const underPointer = () => page.run(`(({v0, v1, inner, width}) =>
+    [v0 + (v1 - v0) / inner * (${middle.x - box.x} - (width - inner - 14)), (v1 - v0) / inner])(vmpool.view)`);
   let [from, to] = await seen(page);
   equal(from, 0, 'start of everything');
   equal(to, total, 'end of everything');
   let last = to - from;
+  const [line] = await underPointer();
   for (let i = 0; i < 80 && last > 64; i++) {
     await page.wheel(middle.x, middle.y, -400);
     [from, to] = await seen(page);
     yes(to - from <= last, `the wheel zooms in: ${last} to ${to - from}`);
     last = to - from;
+    const [now, pixel] = await underPointer();
+    yes(Math.abs(now - line) <= pixel, `what lies under the pointer stays there: it moved by ${(now - line) / pixel} pixels`);
   }
   equal(last, 64, 'bytes seen at the deepest zoom');
   await page.click(middle.x, middle.y);
@@ -319,6 +342,7 @@ async function drive(name) {
   const page = await open(name);
   await check(`${name}: ledger and statistics`, () => checkLedger(page, snapshot));
   await check(`${name}: fragmentation`, () => checkFragmentation(page, snapshot));
+  await check(`${name}: chunks`, () => checkChunks(page, snapshot));
   await check(`${name}: pins`, () => checkPins(page, snapshot));
   await check(`${name}: zoom`, () => checkZoom(page, snapshot));
   await check(`${name}: axis`, () => checkAxis(page));

@@ -23,12 +23,45 @@ static void fill_sizes(const vmp_pool_stats_data *d, snapshot *out) {
 
 // fill_document holds what the views look for beyond the sizes.
 static bool fill_document(const live_pool *pool, const vmp_pool_stats_data *d, snapshot *out) {
-  json_t *stats = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "allocs", (json_int_t)d->allocs, "frees",
-                            (json_int_t)d->frees, "failed_allocs", (json_int_t)d->failed_allocs, "chunks",
-                            (json_int_t)d->chunks, "takes", (json_int_t)d->takes, "peak_mapped",
-                            (json_int_t)d->peak_mapped, "peak_live", (json_int_t)d->peak_live, "peak_requested",
-                            (json_int_t)d->peak_requested, "metadata", (json_int_t)d->metadata);
-  if (stats == NULL) return false;
+  const struct {
+    const char *key;
+    uint64_t value;
+  } numbers[] = {
+      {"reserved_va", d->reserved_va},
+      {"mapped", d->mapped},
+      {"live", d->live},
+      {"requested", d->requested},
+      {"parked", d->parked},
+      {"spare", d->spare},
+      {"pending", d->pending},
+      {"retiring", d->retiring},
+      {"broken", d->broken},
+      {"metadata", d->metadata},
+      {"peak_mapped", d->peak_mapped},
+      {"peak_live", d->peak_live},
+      {"peak_requested", d->peak_requested},
+      {"largest_free_mapped", d->largest_free_mapped},
+      {"device_free", d->device_free},
+      {"device_total", d->device_total},
+      {"allocs", d->allocs},
+      {"frees", d->frees},
+      {"failed_allocs", d->failed_allocs},
+      {"blocks", d->blocks},
+      {"slab_live", d->slab_live},
+      {"mid_live", d->mid_live},
+      {"buddy_live", d->buddy_live},
+      {"region_live", d->region_live},
+      {"chunks", d->chunks},
+      {"takes", d->takes},
+  };
+  json_t *stats = json_object();
+  for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+    (void)json_object_set_new(stats, numbers[i].key, json_integer((json_int_t)numbers[i].value));
+  }
+  if (json_object_size(stats) != sizeof(numbers) / sizeof(numbers[0])) {
+    json_decref(stats);
+    return false;
+  }
   if (d->hard_limit != UINT64_MAX)
     (void)json_object_set_new(stats, "hard_limit", json_integer((json_int_t)d->hard_limit));
   out->document = json_pack("{s:{s:I, s:s}, s:o}", "pool", "process", (json_int_t)pool->header.process, "trigger",

@@ -1,2 +1,2 @@
 // Made by tools/viewer/build.mjs.
-#define VIEWER_SHA256 "c2bded7b1a71e3294368608e19fe62828e459eb616a2522d2bd052f7dd36bfaa"
+#define VIEWER_SHA256 "5e542759e9d653ee347d6782927cfbc7b5e2d854f098049202c237515e07f45a"

@@ -68,6 +68,7 @@ export class ChunksView {
     if (spares.length) states.push(['spare', spares.length]);
     let live = 0;
     for (const i of mapped) live += mappings.liveBytes[i];
+    const chunks = new Set(mapped.map((i) => mappings.chunk[i])).size + spares.length;  // retiring addresses and new ones: one chunk
     const canvas = h('canvas.cells', {tabindex: -1, 'aria-hidden': 'true'});
     const cells = [...mapped.map((index) => ({index})), ...spares.map((spare) => ({spare}))];
     const layout = () => {
@@ -95,8 +96,8 @@ export class ChunksView {
       if (!cell || cell.spare) return;
       app.select({lane: 'back', off: mappings.off[cell.index], len: mappings.len[cell.index]});
     });
-    return h('div.card', h('div.head', h('h2', `${bytesText(bytes)} each`),
-      h('span.quiet', `${countText(cells.length)} ${cells.length === 1 ? 'chunk' : 'chunks'}, ${bytesText(bytes * cells.length)}; ${shareText(live, bytes * cells.length)} live`),
+    return h('div.card', {'data-bytes': bytes, 'data-chunks': chunks}, h('div.head', h('h2', `${bytesText(bytes)} each`),
+      h('span.quiet', `${countText(chunks)} ${chunks === 1 ? 'chunk' : 'chunks'}, ${bytesText(bytes * chunks)}; ${shareText(live, bytes * chunks)} live`),
       h('span.grow'), h('span.quiet', states.filter(([, n]) => n > 0).map(([name, n]) => `${countText(n)} ${name}`).join(' · '))), canvas);
   }
 

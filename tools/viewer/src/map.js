@@ -78,7 +78,9 @@ export class MapView {
     this.width = width;
     setHeight(Math.min(520, Math.max(268, this.app.main.clientHeight - 330)));
     this.inner = width - GUTTER - RIGHT;
-    this.zoom.extent([[0, 0], [this.inner, LAYOUT.height]]).translateExtent([[0, 0], [this.inner, LAYOUT.height]]);
+    // In the canvas' own pixels, so that what lies under the pointer stays there.
+    const extent = [[GUTTER, 0], [GUTTER + this.inner, LAYOUT.height]];
+    this.zoom.extent(extent).translateExtent(extent);
     this.refresh();
   }
 
@@ -125,7 +127,7 @@ export class MapView {
   seeLine(v0, v1) {
     const length = Math.max(v1 - v0, LEAST_SEEN);
     const k = this.axis.length / length;
-    this.surface.call(this.zoom.transform, zoomIdentity.translate(-(v0 / length) * this.inner, 0).scale(k));
+    this.surface.call(this.zoom.transform, zoomIdentity.translate(GUTTER * (1 - k) - (v0 / length) * this.inner, 0).scale(k));
   }
 
   seePlaces(from, to) {
@@ -158,7 +160,7 @@ export class MapView {
 
   zoomed(transform) {
     const length = this.axis.length / transform.k;
-    this.v0 = Math.max(0, (-transform.x / transform.k / this.inner) * this.axis.length);
+    this.v0 = Math.max(0, ((transform.invertX(GUTTER) - GUTTER) / this.inner) * this.axis.length);
     this.v1 = this.v0 + length;
     this.draw();
   }
