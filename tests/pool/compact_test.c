@@ -360,6 +360,49 @@ VTEST_F(Compact, AgainAndAgain, heap) {
   }
 }
 
+// ---- queued work ----
+
+typedef struct queued {
+  const char *name;
+  vmp_host_work_mode mode;
+  uint64_t seed;
+} queued;
+static const queued queues[] = {{"late", VMP_WORK_LATE, 0},
+                                {"seed_1", VMP_WORK_SEED, 1},
+                                {"seed_2", VMP_WORK_SEED, 2},
+                                {"seed_3", VMP_WORK_SEED, 3}};
+static const char *queued_name(const queued *q) { return q->name; }
+
+// Work of before the promise may still be queued, on four streams, when compaction begins: it synchronises the device
+// besides. Nothing is touched that isn't there, and nothing is read before it was written.
+VTEST_FP(Compact, WorkThatIsStillQueued, heap, queued, queues, queued_name) {
+  open(f, 8 * GIB, "slab_random:1");
+  VASSERT_NO_FAILURE();
+  VASSERT_OK(vmp_host_work_check_order(f->rig.driver, 1));
+  fill(f, 1200, 150 * KIB);
+  vtest_rng rng = vtest_rng_make(vtest_seed(p->seed));
+  VASSERT_OK(vmp_host_stream_synchronize(f->rig.driver, 0, f->rig.streams[0]));
+  VASSERT_OK(vmp_host_work_set(f->rig.driver, p->mode, p->seed));
+  for (int round = 0; round < 4; round++) {
+    for (size_t i = 0; i < f->count; i++) {
+      const held *b = &f->blocks[i];
+      if (b->ptr == NULL) continue;
+      const vmp_stream stream = f->rig.streams[i % RIG_STREAMS];
+      VASSERT_OK(vmp_host_kernel(f->rig.driver, 0, b->ptr, b->bytes, 0, stream));  // reads
+      if (stream != f->rig.streams[0]) VASSERT_OK(vmp_record_use(f->rig.pool, b->ptr, stream));
+      if (vtest_rng_chance(&rng, 1, 2)) drop(f, i);
+    }
+    vmp_defragment_report report;
+    VASSERT_OK(compact(f, VMP_DEFRAGMENT_SPLIT | VMP_DEFRAGMENT_MESH, &report));
+    rig_check(&f->rig);
+  }
+  rig_settle(&f->rig);
+  VEXPECT_UINT_EQ(rig_counters(&f->rig).bad_touches, 0);
+  VEXPECT_UINT_EQ(rig_counters(&f->rig).unmaps_under_work, 0);
+  VEXPECT_UINT_EQ(rig_counters(&f->rig).unordered, 0);
+  expect_content(f);
+}
+
 // ---- threads ----
 
 typedef struct busy {
