@@ -59,6 +59,7 @@ static void fill(vmp_pool *pool, uint64_t device_free_bytes, vmp_memory_stats *o
 // ---- by stream ----
 
 typedef struct stream_list {
+  const vmp_clock *clock;
   vmp_stream_stats *out;
   size_t capacity, count;
   const vmp_tally *tally;
@@ -74,7 +75,8 @@ static void see_stream(void *context, vmp_stream_index index, uint64_t handle, u
                                                   .allocs = list->tally->stream_allocs[index],
                                                   .frees = list->tally->stream_frees[index],
                                                   .pending = list->pending[index],
-                                                  .cached = list->cached[index]};
+                                                  .cached = list->cached[index],
+                                                  .pending_age_us = vmp_clock_age_us(list->clock, index)};
 }
 
 // walk_pending sums parked memory that unfinished work may touch, by stream; *out_complete is the rest of it, and spare
@@ -132,8 +134,12 @@ vmp_status vmp_pool_stream_stats(vmp_pool *pool, vmp_stream_stats *out_streams, 
   vmp_caches_by_stream(pool, cached);
   vmp_tally tally = pool->tally;
   vmp_guard_unlock(&pool->guard);
-  stream_list list = {
-      .out = out_streams, .capacity = capacity, .tally = &tally, .pending = pending_by_stream, .cached = cached};
+  stream_list list = {.clock = pool->clock,
+                      .out = out_streams,
+                      .capacity = capacity,
+                      .tally = &tally,
+                      .pending = pending_by_stream,
+                      .cached = cached};
   vmp_clock_walk_streams(pool->clock, see_stream, &list);
   *out_count = list.count;
   return VMP_OK;

@@ -242,7 +242,7 @@ VMP_API vmp_status vmp_pool_set_limit(vmp_pool *pool, vmp_limit which, uint64_t 
 typedef struct vmp_trim_report {
   size_t struct_size;
   uint64_t released_bytes;      // physical bytes really returned to the device
-  uint64_t kept_pending_bytes;  // free, but GPU work may still touch it
+  uint64_t kept_pending_bytes;  // free, but GPU work may still touch it (vmp_pool_stream_stats: whose, for how long)
   uint64_t kept_live_bytes;     // chunks with live blocks
   uint64_t kept_other_bytes;    // asked to be kept, broken
   uint64_t kept_pinned_bytes;   // chunks without live blocks that pins keep (vmpool_pin.h)

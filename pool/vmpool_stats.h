@@ -45,10 +45,11 @@ VMP_API vmp_status vmp_pool_memory_stats(vmp_pool *pool, vmp_memory_stats *out_s
 // vmp_stream_stats: what one stream's memory does. More than 62 streams share entries.
 typedef struct vmp_stream_stats {
   vmp_stream stream;
-  uint64_t thread;         // whose it is: a number for the per-thread default stream, else 0
-  uint64_t allocs, frees;  // on it, totals; of earlier streams that had its entry, too
-  uint64_t pending;        // bytes of parked memory that its work may still touch
-  uint64_t cached;         // bytes that thread caches keep for it
+  uint64_t thread;          // whose it is: a number for the per-thread default stream, else 0
+  uint64_t allocs, frees;   // on it, totals; of earlier streams that had its entry, too
+  uint64_t pending;         // bytes of parked memory that its work may still touch
+  uint64_t cached;          // bytes that thread caches keep for it
+  uint64_t pending_age_us;  // for how long it wasn't seen to advance, though the pool waits for its work; 0: it doesn't
 } vmp_stream_stats;
 
 // vmp_pool_stream_stats writes the streams that the pool has seen, up to `capacity` of them (out_streams may be NULL

@@ -4,6 +4,7 @@
 // only. A new stream takes the mutex once.
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "vmm/clock_internal.h"
 #include "vmm/driver_error.h"
@@ -171,10 +172,24 @@ vmp_stream_index vmp_clock_stream(vmp_clock *clock, vmp_cu_stream stream) {
   return register_stream(clock, handle, thread);
 }
 
+static uint64_t now_us(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+uint64_t vmp_clock_age_us(const vmp_clock *clock, vmp_stream_index stream) {
+  const clock_lane *lane = &clock->lanes[stream];
+  if (atomic_load(&lane->completed) >= atomic_load(&lane->last)) return 0;
+  uint64_t since = atomic_load(&lane->since_us), now = now_us();
+  return now > since ? now - since : 0;
+}
+
 vmp_fence vmp_clock_fence(vmp_clock *clock, vmp_stream_index stream) {
   uint64_t sequence = atomic_fetch_add(&clock->sequence, 1) + 1;
   _Atomic uint64_t *last = &clock->lanes[stream].last;
   uint64_t seen = atomic_load(last);
+  if (atomic_load(&clock->lanes[stream].completed) >= seen) atomic_store(&clock->lanes[stream].since_us, now_us());
   while (seen < sequence && !atomic_compare_exchange_weak(last, &seen, sequence)) {
   }
   uint64_t bit = UINT64_C(1) << stream;
@@ -211,7 +226,9 @@ void clock_refresh_lane(vmp_clock *clock, uint32_t lane) {
     if (entry->completed < completed) completed = entry->completed;
   }
   if (completed == UINT64_MAX) completed = atomic_load(&clock->sequence);  // no members: nothing is outstanding
-  if (completed > atomic_load(&clock->lanes[lane].completed)) atomic_store(&clock->lanes[lane].completed, completed);
+  if (completed <= atomic_load(&clock->lanes[lane].completed)) return;
+  atomic_store(&clock->lanes[lane].since_us, now_us());
+  atomic_store(&clock->lanes[lane].completed, completed);
 }
 
 void vmp_clock_walk_streams(vmp_clock *clock, vmp_clock_stream_fn fn, void *context) {

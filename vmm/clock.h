@@ -66,6 +66,10 @@ void vmp_clock_demand(vmp_clock *clock);
 // be marked, or was freed while nobody wanted it, is marked when it is needed.
 void vmp_clock_mark_new(vmp_clock *clock);
 
+// vmp_clock_age_us: for how long a stream that has work which isn't known to have finished was not seen to advance, in
+// microseconds; 0: it has none. Streams that share an index share it.
+uint64_t vmp_clock_age_us(const vmp_clock *clock, vmp_stream_index stream);
+
 // vmp_clock_known_complete: complete as far as the host has seen already. Cheap; false means "not known".
 bool vmp_clock_known_complete(const vmp_clock *clock, vmp_fence fence);
 // vmp_clock_others returns `fence` without what is known complete, without stream `self`, and without what

@@ -51,8 +51,9 @@ typedef struct clock_entry {
 
 typedef struct clock_lane {
   _Atomic uint64_t completed;
-  _Atomic uint64_t last;     // the latest fence that named this lane
-  _Atomic uint32_t members;  // entries in it
+  _Atomic uint64_t last;      // the latest fence that named this lane
+  _Atomic uint32_t members;   // entries in it
+  _Atomic uint64_t since_us;  // when its work was last seen to advance, or the first after that was named
 } clock_lane;
 
 // A hash slot: written under the mutex, read without it. `entry` is published last; 0 is empty.

@@ -292,13 +292,14 @@ AT(vmp_memory_stats, slab, 136);
 AT(vmp_memory_stats, mid, 176);
 AT(vmp_memory_stats, buddy, 216);
 
-SIZE(vmp_stream_stats, 48);
+SIZE(vmp_stream_stats, 56);
 AT(vmp_stream_stats, stream, 0);
 AT(vmp_stream_stats, thread, 8);
 AT(vmp_stream_stats, allocs, 16);
 AT(vmp_stream_stats, frees, 24);
 AT(vmp_stream_stats, pending, 32);
 AT(vmp_stream_stats, cached, 40);
+AT(vmp_stream_stats, pending_age_us, 48);
 
 SIZE(vmp_debug_stats, 56);
 AT(vmp_debug_stats, struct_size, 0);

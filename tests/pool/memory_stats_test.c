@@ -112,9 +112,18 @@ VTEST_F(MemoryStats, PendingByStream, pool_rig) {
   VEXPECT_UINT_EQ(find(streams, count, f->streams[1])->pending, 600 * GRANULE);
   VEXPECT_UINT_EQ(find(streams, count, f->streams[2])->pending, 600 * GRANULE);
   VEXPECT_UINT_EQ(rig_stats(f).pending, 2000 * GRANULE);
+  // The age grows with the clock; a stream that the pool doesn't wait for has none.
+  while (find(streams, count, f->streams[0])->pending_age_us == 0) {
+    VASSERT_OK(vmp_pool_stream_stats(f->pool, streams, 8, &count));
+  }
+  uint64_t age = find(streams, count, f->streams[0])->pending_age_us;
+  VASSERT_OK(vmp_pool_stream_stats(f->pool, streams, 8, &count));
+  VEXPECT_UINT_GE(find(streams, count, f->streams[0])->pending_age_us, age);
   vmp_memory_stats s = memory_of(f);
   VEXPECT_UINT_EQ(s.largest_mapped, 2000 * GRANULE);  // side by side: a stream would have to wait, the driver needn't
   rig_settle(f);
+  VASSERT_OK(vmp_pool_stream_stats(f->pool, streams, 8, &count));
+  VEXPECT_UINT_EQ(find(streams, count, f->streams[0])->pending_age_us, 0);
   VASSERT_OK(vmp_pool_stream_stats(f->pool, NULL, 0, &count));
   VEXPECT_UINT_EQ(count, 3);
   VEXPECT_UINT_EQ(rig_stats(f).pending, 0);
