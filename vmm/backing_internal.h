@@ -10,6 +10,7 @@
 //     backing_gather.c  idle chunks behind one another
 //     backing_pages.c   ranges of pages, and claims of pages by list; backing_page_ranges.c: the list of ranges
 //     backing_share.c   chunks that are mapped at several places
+//     backing_change.c  changing what is mapped under live claims: backing_split.c, backing_join.c; backing_lost.c
 //     backing_callbacks.c  who is told of remapping
 //     backing_pin.c     chunks that stay where they are
 //     backing_move.c    live chunks at other addresses
@@ -278,7 +279,7 @@ void share_commit_joined(vmp_backing *b, uint32_t chunk_id, uint32_t place_id, u
 // share_heal grants the access that joined places lack. MAY UNLOCK.
 bool share_heal(vmp_backing *b, uint32_t chunk_id, uint64_t *most, vmp_backing_calls *calls);
 
-// ---- backing_compact.c ----
+// ---- backing_lost.c ----
 // backing_now_idle: the last claim of a chunk at home has gone; it is parked, or, where it is lost, spare or broken.
 void backing_now_idle(vmp_backing *b, uint32_t id);
 static inline void backing_idle(vmp_backing *b, uint32_t id) {
