@@ -73,6 +73,39 @@ static void expect_agreement(rig *f, const snapshot *s) {
   VEXPECT_UINT_EQ(s->granule, stats.granule);
 }
 
+// Blocks of a suspended tag are live and have no memory: no contradiction, and no memory of the device.
+VTEST_F(SnapshotOfPool, ASuspendedTag, rig) {
+  snapshot s = {0};
+  vmp_alloc_options options = VMP_ALLOC_OPTIONS_INIT;
+  void *kept, *away;
+  char text[4000] = "";
+  VASSERT_OK(vmp_tag_create(f->pool, "weights", &options.tag));
+  VASSERT_OK(vmp_alloc(f->pool, &kept, 20 * MIB, NULL));
+  VASSERT_OK(vmp_alloc_with(f->pool, &away, 90 * MIB, NULL, &options));
+  VASSERT_OK(vmp_pool_suspend(f->pool, options.tag, NULL));
+  read_snapshot(f, &s);
+  VASSERT_NO_FAILURE();
+  VEXPECT_UINT_EQ(s.suspended, 90 * MIB);
+  VEXPECT_UINT_EQ(s.live, 110 * MIB);
+  VEXPECT_UINT_EQ(snapshot_live_in_memory(&s), 20 * MIB);
+  VEXPECT_UINT_LE(snapshot_live_in_memory(&s), s.mapped);
+  VEXPECT_UINT_EQ(view_check_snapshot(stdout, &s), 0);
+  const map_style style = {.width = 80};
+  FILE *out = fmemopen(text, sizeof(text), "w");
+  map_ledger(out, &style, &s);
+  fclose(out);
+  VEXPECT_STR_CONTAINS(text, "live         20 MiB");
+  VEXPECT_STR_CONTAINS(text, "suspended 90 MiB of live blocks, which have no memory");
+  s.suspended = 0;  // then they must have some
+  FILE *nowhere = fopen("/dev/null", "w");
+  VEXPECT_UINT_GT(view_check_snapshot(nowhere, &s), 0);
+  fclose(nowhere);
+  snapshot_destroy(&s);
+  VEXPECT_OK(vmp_pool_resume(f->pool, options.tag));
+  VEXPECT_OK(vmp_free(f->pool, away, NULL));
+  VEXPECT_OK(vmp_free(f->pool, kept, NULL));
+}
+
 VTEST_F(SnapshotOfPool, AFreshPool, rig) {
   snapshot s = {0};
   read_snapshot(f, &s);

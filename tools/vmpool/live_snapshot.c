@@ -17,6 +17,7 @@ static void fill_sizes(const vmp_pool_stats_data *d, snapshot *out) {
   out->retiring = d->retiring;
   out->broken = d->broken;
   out->largest_free_mapped = d->largest_free_mapped;
+  out->suspended = d->suspended;
   out->device_free = d->device_free;
   out->device_total = d->device_total;
 }
@@ -53,6 +54,7 @@ static bool fill_document(const live_pool *pool, const vmp_pool_stats_data *d, s
       {"region_live", d->region_live},
       {"chunks", d->chunks},
       {"takes", d->takes},
+      {"suspended", d->suspended},
   };
   json_t *stats = json_object();
   for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

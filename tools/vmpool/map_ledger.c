@@ -18,11 +18,11 @@ static uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 static void fill(const snapshot *s, entry e[NUM_ENTRIES]) {
   const uint64_t pending = s->pending < s->parked ? s->pending : s->parked;
+  const uint64_t live = snapshot_live_in_memory(s);
   e[FREE] = (entry){"free", "held by nobody", s->device_free, ".", "·", STYLE_DIM};
-  e[LIVE] = (entry){"live", "handed out", s->live, "#", "█", STYLE_GREEN};
+  e[LIVE] = (entry){"live", "handed out", live, "#", "█", STYLE_GREEN};
   e[GAPS] = (entry){
-      "gaps",    "free, in chunks that live blocks touch", minus(minus(s->mapped, s->live), s->parked), ":", "▓",
-      STYLE_CYAN};
+      "gaps", "free, in chunks that live blocks touch", minus(minus(s->mapped, live), s->parked), ":", "▓", STYLE_CYAN};
   e[PENDING] = (entry){"pending", "freed; GPU work may still touch it", pending, "~", "░", STYLE_MAGENTA};
   e[PARKED] = (entry){"parked", "mapped, free to be taken", s->parked - pending, "+", "▒", STYLE_YELLOW};
   e[SPARE] = (entry){"spare", "chunks mapped nowhere, kept for reuse", s->spare, "o", "o", STYLE_YELLOW};
@@ -98,7 +98,7 @@ void map_ledger(FILE *out, const map_style *style, const snapshot *s) {
   fprintf(out, "mapped %s", size_text(s->mapped, b));
   if (s->mapped > 0) {
     fprintf(out, ", %s of the reserved addresses", share_text(s->mapped, s->reserved_va, share));
-    fprintf(out, "; %.1f %% of it is live", 100 * (double)s->live / (double)s->mapped);
+    fprintf(out, "; %.1f %% of it is live", 100 * (double)snapshot_live_in_memory(s) / (double)s->mapped);
   }
   fprintf(out, "\nlargest block without a driver call %s\n", size_text(s->largest_free_mapped, a));
   if (s->regions > 0) {
@@ -108,6 +108,7 @@ void map_ledger(FILE *out, const map_style *style, const snapshot *s) {
   if (s->shared > 0) {
     fprintf(out, "shared %s of chunks, mapped at several addresses and live at each\n", size_text(s->shared, a));
   }
+  if (s->suspended > 0) fprintf(out, "suspended %s of live blocks, which have no memory\n", size_text(s->suspended, a));
   if (s->retiring > 0) fprintf(out, "retiring %s of addresses, until GPU work is done\n", size_text(s->retiring, a));
   if (s->broken > 0) fprintf(out, "BROKEN %s, whose mapping could not be made or undone\n", size_text(s->broken, a));
 }

@@ -161,6 +161,7 @@ static bool read_stats(parsing *p, const json_t *document, snapshot *s) {
       {"region_reserved", &s->region_reserved},
       {"region_committed", &s->region_committed},
       {"shared", &s->shared},
+      {"suspended", &s->suspended},
   };
   char where[300];
   snprintf(where, sizeof(where), "%s: stats", p->name);
@@ -229,6 +230,8 @@ void snapshot_destroy(snapshot *s) {
   json_decref(s->document);
   memset(s, 0, sizeof(*s));
 }
+
+uint64_t snapshot_live_in_memory(const snapshot *s) { return s->live > s->suspended ? s->live - s->suspended : 0; }
 
 const char *snapshot_tag(const snapshot *s, uint64_t tag) {
   const json_t *tags = json_object_get(s->document, "tags");

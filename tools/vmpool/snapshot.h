@@ -60,6 +60,7 @@ typedef struct snapshot {
   uint64_t largest_free_mapped, device_free, device_total;
   uint64_t regions, region_reserved, region_committed;  // 0 in snapshots from before there were regions
   uint64_t shared;                                      // chunks that are mapped at several addresses, each once
+  uint64_t suspended;                                   // of live: blocks of suspended tags, without memory
   snapshot_range *ranges;
   size_t num_ranges;
 } snapshot;
@@ -69,6 +70,9 @@ typedef struct snapshot {
 bool snapshot_load(snapshot *out, const char *path, tool_error *error);
 bool snapshot_parse(snapshot *out, const char *name, const char *text, size_t bytes, tool_error *error);
 void snapshot_destroy(snapshot *s);
+
+// snapshot_live_in_memory: live without what suspended tags hold, which has no memory.
+uint64_t snapshot_live_in_memory(const snapshot *s);
 
 // snapshot_tag: the name of a tag, "" where there is none. snapshot_number: a whole number of an object of the document
 // ("stats", "allocs"); 0 where it is missing, null or no number. snapshot_text: a string, "" where it is missing.

@@ -69,7 +69,9 @@ static void put_sizes(FILE *out, const map_style *style, const snapshot *s) {
     put_size(out, sizes[i].key, snapshot_number(s, "stats", sizes[i].key), sizes[i].meaning, style->width);
   }
   if (s->shared > 0) put_size(out, "shared", s->shared, "chunks that are live at several addresses", style->width);
-  if (s->mapped > 0) fprintf(out, "  utilisation %.1f %%: live of mapped", 100 * (double)s->live / (double)s->mapped);
+  if (s->mapped > 0) {
+    fprintf(out, "  utilisation %.1f %%: live of mapped", 100 * (double)snapshot_live_in_memory(s) / (double)s->mapped);
+  }
   if (s->mapped > 0 && s->live > 0) {
     fprintf(out, "; rounding %.1f %% of live",
             100 * (double)(s->live - (s->requested < s->live ? s->requested : s->live)) / (double)s->live);

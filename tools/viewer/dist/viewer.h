@@ -1,2 +1,2 @@
 // Made by tools/viewer/build.mjs.
-#define VIEWER_SHA256 "5e542759e9d653ee347d6782927cfbc7b5e2d854f098049202c237515e07f45a"
+#define VIEWER_SHA256 "fd5c7789fa5719f4193cae8a69cf027f92c48a7c279d7fedcdcbda53e77f97ac"

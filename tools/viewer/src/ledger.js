@@ -10,9 +10,10 @@ const minus = (a, b) => Math.max(0, (a ?? 0) - (b ?? 0));
 // parts: what the device's bytes are, so that they sum up to the device.
 export function parts(totals) {
   const pending = totals.pending ?? 0;
-  const gaps = minus(minus(totals.mapped, totals.live), totals.parked);
+  const live = minus(totals.live, totals.suspended); // what has memory
+  const gaps = minus(minus(totals.mapped, live), totals.parked);
   const result = [
-    {key: 'live', bytes: totals.live, what: 'handed out to callers'},
+    {key: 'live', bytes: live, what: 'handed out to callers'},
     {key: 'gaps', bytes: gaps, what: 'free, inside chunks that live blocks touch'},
     {key: 'pending', bytes: pending, what: 'freed; GPU work may still touch it'},
     {key: 'parked', bytes: minus(totals.parked, pending), what: 'mapped, no live block: free to be taken'},
@@ -77,9 +78,10 @@ export class LedgerView {
         stackedBar(parts(totals).filter((row) => ['live', 'gaps', 'pending', 'parked'].includes(row.key)), totals.mapped)),
       h('dl.facts',
         fact('mapped', 'mapped', totals.mapped), fact('of the reserved', null, null, shareText(totals.mapped, totals.reserved)),
-        fact('live of the mapped', null, null, shareText(totals.live, totals.mapped)),
+        fact('live of the mapped', null, null, shareText(minus(totals.live, totals.suspended), totals.mapped)),
         fact('ranges', null, null, countText(this.app.state.space.ranges.length)),
         totals.largestFreeMapped != null && fact('largest block without a driver call', 'largest_free_mapped', totals.largestFreeMapped),
+        totals.suspended > 0 && fact('live, but suspended: without memory', 'suspended', totals.suspended),
         totals.retiring > 0 && fact('retiring addresses', 'retiring', totals.retiring),
         totals.broken > 0 && fact('BROKEN', 'broken', totals.broken)),
       h('p.quiet', 'Reserved addresses cost nothing: only what is mapped is memory.'));

@@ -170,7 +170,7 @@ export function stateOfSnapshot(document, space) {
     totals: {
       reserved: size(s.reserved_va), mapped: size(s.mapped), live: size(s.live), requested: size(s.requested),
       parked: size(s.parked), pending: Math.min(size(s.pending), size(s.parked)), spare: size(s.spare),
-      retiring: size(s.retiring), broken: size(s.broken), blocks: size(s.blocks), deviceFree: size(s.device_free),
+      suspended: size(s.suspended ?? 0), retiring: size(s.retiring), broken: size(s.broken), blocks: size(s.blocks), deviceFree: size(s.device_free),
       deviceTotal: size(s.device_total), largestFreeMapped: size(s.largest_free_mapped),
     },
   });
