@@ -9,6 +9,7 @@
 //     RESIZE   parked chunks of other sizes are given back and smaller ones made          (backing's claim)
 //     space    another reservation, when addresses ran out
 //     transit  driver calls that other threads are in: what comes of them may be what is missing
+//     gather   idle memory is remapped, so that a block of that size can be had          (option; trigger.c)
 //     others   idle memory of the driver's other pools on the device goes back (registry.c)
 //     caller   the function that vmp_pool_set_oom_callback has set, as long as it says that it helps
 //     wait     the host waits for unfinished work, bounded by the option `wait`
@@ -35,7 +36,8 @@ typedef struct ladder {
   bool waited;           // work was waited for and had not finished in time
   bool stuck;            // an attempt left broken slots
   bool last_round;
-  bool trimmed;  // other pools have been asked
+  bool gathered;  // idle memory has been gathered for it
+  bool trimmed;   // other pools have been asked
   unsigned asked, waits;
 } ladder;
 
@@ -177,11 +179,13 @@ static bool poll_streams(ladder *l) {
   return vmp_clock_progress(pool->clock) != before;
 }
 
-// idle_share: the part of mapped memory that nobody holds.
-static double idle_share(const vmp_pool *pool) {
+double vmp_ladder_idle_share(const vmp_pool *pool) {
   vmp_backing_stats stats;
   vmp_backing_get_stats(pool->backing, &stats);
   uint64_t live = vmp_pool_live_bytes(pool) + pool->asides.bytes + vmp_captures_kept_bytes(&pool->captures);
+  for (const vmp_domain *domain = pool->tags.domains; domain != NULL; domain = domain->next) {
+    live -= domain->away_bytes;
+  }
   return stats.mapped_bytes <= live ? 0 : (double)(stats.mapped_bytes - live) / (double)stats.mapped_bytes;
 }
 
@@ -194,7 +198,7 @@ static vmp_status take_ready(ladder *l, vmp_placed *out_placed) {
   if (status == VMP_ERROR_BUSY) vmp_clock_demand(l->pool->clock);
   if (status == VMP_ERROR_BUSY && poll_streams(l)) status = try_place(l, VMP_EFFORT_MAPPED, false, out_placed);
   if (status == VMP_ERROR_BUSY) {
-    vmp_backing_prefer_parked(l->pool->backing, idle_share(l->pool) > l->pool->config.wait_limit);
+    vmp_backing_prefer_parked(l->pool->backing, vmp_ladder_idle_share(l->pool) > l->pool->config.wait_limit);
     status = try_place(l, VMP_EFFORT_READY, false, out_placed);
   }
   request->wait = VMP_WAIT_LAST;
@@ -204,8 +208,8 @@ static vmp_status take_ready(ladder *l, vmp_placed *out_placed) {
 // may_help_more: it failed, and not for a reason that no other step cures.
 static bool may_help_more(vmp_status status) { return status != VMP_OK && ladder_helps(status); }
 
-// take_tightly is for a pool of which more than park_limit lies idle: the least memory counts. Waits of the stream don't,
-// and what threads keep goes back before anything is mapped.
+// take_tightly is for a pool of which more than park_limit lies idle: the least memory counts. Waits of the stream
+// don't, and what threads keep goes back before anything is mapped.
 static vmp_status take_tightly(ladder *l, bool several, vmp_placed *out_placed) {
   vmp_pool *pool = l->pool;
   bool may_wait = pool->config.cross_stream == VMP_CROSS_STREAM_WAIT;
@@ -234,7 +238,7 @@ static vmp_status take_tightly(ladder *l, bool several, vmp_placed *out_placed) 
 static vmp_status first_try(ladder *l, vmp_placed *out_placed) {
   vmp_pool *pool = l->pool;
   bool several = (pool->seen_streams & (pool->seen_streams - 1)) != 0;
-  if (pool->config.park_limit < 1 && idle_share(pool) > pool->config.park_limit) {
+  if (pool->config.park_limit < 1 && vmp_ladder_idle_share(pool) > pool->config.park_limit) {
     return take_tightly(l, several, out_placed);
   }
   if (!several) return try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
@@ -245,6 +249,19 @@ static vmp_status first_try(ladder *l, vmp_placed *out_placed) {
   if (may_help_more(status)) status = try_place(l, VMP_EFFORT_NORMAL, false, out_placed);
   vmp_backing_prefer_parked(pool->backing, false);
   return status;
+}
+
+// gather_for gathers for the request, once. True: it can be had now.
+static bool gather_for(ladder *l) {
+  vmp_pool *pool = l->pool;
+  const vmp_plan *plan = l->plan;
+  if (!pool->config.defragment_oom || l->gathered) return false;
+  if (plan->domain != NULL || plan->pages != NULL || plan->claim != NULL) return false;
+  l->gathered = true;
+  vmp_guard_unlock(&pool->guard);
+  bool reached = vmp_triggers_gather(pool, plan->request.bytes);
+  vmp_guard_lock(&pool->guard);
+  return reached;
 }
 
 // trim_others lets the driver's other pools give back what they hold idle, once, where the device is what ran out.
@@ -321,7 +338,7 @@ vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_place
       if (status == VMP_OK || !ladder_helps(status)) return status;
     } while (!l.stuck && transits++ < MAX_TRANSITS && vmp_backing_wait_transit(pool->backing));
     if (l.stuck || l.last_round) break;
-    if (trim_others(&l) || ask_caller(&l)) continue;
+    if (gather_for(&l) || trim_others(&l) || ask_caller(&l)) continue;
     vmp_status wait_status = wait_for_work(&l);
     if (wait_status == VMP_ERROR_BUSY) break;
     if (wait_status != VMP_OK && wait_status != VMP_ERROR_TIMEOUT) return wait_status;

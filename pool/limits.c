@@ -29,6 +29,7 @@ vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *o
   vmp_backing_trim_report report = {0};
   vmp_guard_lock(&pool->guard);
   vmp_status status = trim_locked(pool, keep_bytes, &report);
+  uint64_t captured_bytes = vmp_captures_kept_bytes(&pool->captures);
   vmp_log_simple(pool, VMP_LOG_TRIM, 0, keep_bytes, report.released_bytes, 0);
   if (report.released_bytes > 0) vmp_predict_forget(pool);
   vmp_guard_unlock(&pool->guard);
@@ -37,7 +38,11 @@ vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *o
     out_report->kept_pending_bytes = report.kept_pending_bytes;
     out_report->kept_live_bytes = report.kept_live_bytes;
     out_report->kept_other_bytes = report.kept_other_bytes;
-    if (out_report->struct_size >= sizeof *out_report) out_report->kept_pinned_bytes = report.kept_pinned_bytes;
+    size_t size = out_report->struct_size;
+    if (size >= offsetof(vmp_trim_report, kept_captured_bytes)) {
+      out_report->kept_pinned_bytes = report.kept_pinned_bytes;
+    }
+    if (size >= sizeof *out_report) out_report->kept_captured_bytes = captured_bytes;
   }
   return status;
 }

@@ -114,7 +114,13 @@ typedef vmp_sizes vmp_value_sizes;
   X(adaptive_share, share, REAL, adaptive_share, "0.9", NULL, ZERO, "share of requests that they are for")          \
   X(poison, number, U64, poison_byte, "0", NULL, ZERO, "debug: freed blocks are filled with this byte; 0: not")        \
   X(quarantine, bytes, U64, quarantine_bytes, "0", NULL, ZERO, "debug: freed memory that is not reused yet")           \
-  X(guard_slots, flag, INT, guard_slots, "0", NULL, ZERO, "debug: an unmapped slot behind each large block")
+  X(guard_slots, flag, INT, guard_slots, "0", NULL, ZERO, "debug: an unmapped slot behind each large block") \
+  X(defragment_steps, number, U64, defragment_steps, "0", NULL, ZERO, "gather every so many steps; 0: not") \
+  X(defragment_blocks, number, U64, defragment_blocks, "0", NULL, ZERO, "gather above so many free blocks; 0: not") \
+  X(defragment_share, share, REAL, defragment_share, "1", NULL, ZERO, "gather above this idle share of mapped") \
+  X(defragment_oom, flag, INT, defragment_oom, "0", NULL, ZERO, "gather before out of memory") \
+  X(release_above, limit, U64, release_above_bytes, "none", NULL, ZERO, "idle memory above this goes back in time") \
+  X(release_after, micros, U64, release_after_us, "1s", NULL, ZERO, "how long it has to have been idle")
 
 typedef enum vmp_option {
 #define X(key, ...) VMP_OPTION_##key,

@@ -51,7 +51,7 @@ static vmp_status sizes_in_bytes(vmp_config *config, uint64_t granule_bytes) {
       {VMP_OPTION_growth, &config->growth},         {VMP_OPTION_slab_max, &config->slab_max},
       {VMP_OPTION_buddy_from, &config->buddy_from}, {VMP_OPTION_arena, &config->arena},
       {VMP_OPTION_quarantine, &config->quarantine}, {VMP_OPTION_log_ring, &config->log_ring},
-      {VMP_OPTION_log_stacks, &config->log_stacks},
+      {VMP_OPTION_log_stacks, &config->log_stacks}, {VMP_OPTION_release_above, &config->release_above},
   };
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     vmp_status status = in_bytes(sizes[i].option, granule_bytes, sizes[i].value);

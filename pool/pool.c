@@ -176,6 +176,7 @@ static vmp_status open_memory(vmp_pool *pool) {
   if (status == VMP_OK) status = open_layers(pool);
   if (status == VMP_OK) vmp_caches_open(pool);
   if (status == VMP_OK) status = vmp_debug_open(pool);
+  if (status == VMP_OK) vmp_triggers_open(pool);
   if (status == VMP_OK) status = map_initial(pool);
   vmp_guard_unlock(&pool->guard);
   return status;

@@ -44,6 +44,7 @@
 #include "pool/span_map.h"
 #include "pool/tag.h"
 #include "pool/tally.h"
+#include "pool/trigger.h"
 #include "pool/vmpool.h"
 #include "vmm/align.h"
 #include "vmm/backing.h"
@@ -149,6 +150,7 @@ struct vmp_pool {
   uint64_t step_live_bytes;                                 // most live bytes since the last of them
   uint64_t step_peak_live_bytes, max_step_peak_live_bytes;  // of the last step, of any step
   vmp_debug debug;
+  vmp_triggers triggers;
   vmp_tally tally;                                          // allocations and frees by layer and by stream
   vmp_histogram histogram;                                  // of the sizes asked for
   uint64_t histogram_seen;                                  // its total, when classes were looked for last
@@ -380,6 +382,8 @@ void vmp_space_close(vmp_pool *pool);
 // vmp_ladder_take places a request, trying everything that may help; the message is set when nothing did. The lock
 // is held before and after, and is let go of in between.
 vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_placed);
+// vmp_ladder_idle_share: the part of mapped memory that nobody holds. O(1).
+double vmp_ladder_idle_share(const vmp_pool *pool);
 // vmp_ladder_is_asking: this thread is in a caller's function that was called because memory ran out (vmpool_oom.h). It
 // must not wait for blocks that are on their way: one of them may be its own.
 bool vmp_ladder_is_asking(void);

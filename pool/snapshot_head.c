@@ -71,7 +71,7 @@ static void write_config(snapshot *s) {
               X(unfinished_wait_allocs) X(host_waits) X(steps) X(step_peak_live) X(max_step_peak_live) X(regions)   \
                   X(region_reserved) X(region_committed) X(region_live) X(pinned) X(mapped_ahead) X(ahead_unused)   \
                       X(renamed_streams) X(cached) X(cached_bound) X(graph_kept) X(shared) X(shares) X(set_aside)   \
-                          X(suspended) X(suspended_backup)
+                          X(suspended) X(suspended_backup) X(trigger_runs) X(released_by_decay)
 #define STATS_LIMITS(X) X(hard_limit) X(soft_limit)
 
 #define COUNT(field) +1

@@ -147,6 +147,8 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out) {
   out->host_waits = pool->host_waits;
   out->cached = pool->cached_bytes;
   out->cached_bound = pool->cache_capacity_bytes;
+  out->trigger_runs = pool->triggers.runs;
+  out->released_by_decay = pool->triggers.released_bytes;
   out->steps = pool->steps;
   out->step_peak_live = pool->step_peak_live_bytes;
   out->max_step_peak_live = pool->max_step_peak_live_bytes;

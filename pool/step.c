@@ -3,7 +3,7 @@
 //     live     __/\__/\_ | _/\/\__ | __        vmp_pool_step at each bar
 //     peak        step 1 |  step 2 | ...       the most that was live within a step, its first moment included
 //
-// Owns: the marks. Does not own: what is learnt from them (predict.c).
+// Owns: the marks. Does not own: what is learnt from them (predict.c), what is tidied up (trigger.c).
 #include "pool/adapt.h"
 #include "pool/domain.h"
 #include "pool/log.h"
@@ -26,9 +26,11 @@ vmp_status vmp_pool_step(vmp_pool *pool) {
   vmp_caches_empty(pool);
   if (pool->slab != NULL) vmp_slab_trim(pool->slab);
   vmp_domains_trim(pool);
+  bool gather = vmp_triggers_look(pool);
   uint64_t wanted_bytes = pool->predict == NULL ? 0 : vmp_predict_learn(pool);
   vmp_guard_unlock(&pool->guard);
   vmp_adapt_step(pool);
+  vmp_triggers_run(pool, gather);
   if (pool->predict == NULL) return VMP_OK;
   vmp_predict_post(pool, wanted_bytes);
   if (pool->config.step_waits) vmp_predict_wait(pool);

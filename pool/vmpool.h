@@ -155,6 +155,15 @@ typedef struct vmp_pool_options {
   int guard_slots;
   int single_submitter;  // 1: whoever calls vmp_pool_defragment is the only one who submits work that touches the pool's
                          // memory: it may copy without vmp_quiescent_begin (vmpool_compact.h)
+
+  // What vmp_pool_step does by itself, all off by default: vmpool_trigger.h.
+  int defragment_oom;           // 1: gather as a step before out of memory, too
+  uint64_t defragment_steps;    // gather at every so many steps (1,000 is a good number); 0: not
+  uint64_t defragment_blocks;   // gather when more free blocks than this lie in mapped memory; 0: not
+  double defragment_share;      // gather when more than this share (0..1) of mapped memory is idle; default 1 (never)
+  uint64_t release_above_bytes; // idle memory (parked and spare) that may stay; what is idle beyond it all through
+                                // release_after_us goes back to the device; default none (`release_above:0`: all)
+  uint64_t release_after_us;    // default 1,000,000
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)
@@ -246,6 +255,7 @@ typedef struct vmp_trim_report {
   uint64_t kept_live_bytes;     // chunks with live blocks
   uint64_t kept_other_bytes;    // asked to be kept, broken
   uint64_t kept_pinned_bytes;   // chunks without live blocks that pins keep (vmpool_pin.h)
+  uint64_t kept_captured_bytes; // freed blocks that graphs hold (vmpool_capture.h); their chunks are in kept_live_bytes
 } vmp_trim_report;
 #define VMP_TRIM_REPORT_INIT VMP_INIT(vmp_trim_report)
 VMP_API vmp_status vmp_pool_trim(vmp_pool *pool, uint64_t keep_bytes, vmp_trim_report *out_report);
@@ -363,6 +373,8 @@ typedef struct vmp_pool_stats_data {
   uint64_t set_aside;                // not live, but kept for those who have a ticket (vmpool_aside.h)
   uint64_t suspended;                // of live: blocks of suspended tags, without memory (vmpool_suspend.h)
   uint64_t suspended_backup;         // host memory that holds their content
+  uint64_t trigger_runs;             // times that the pool has gathered by itself (vmpool_trigger.h)
+  uint64_t released_by_decay;        // bytes that went back to the device because they had been idle (release_above)
 } vmp_pool_stats_data;
 #define VMP_POOL_STATS_INIT VMP_INIT(vmp_pool_stats_data)
 
@@ -377,7 +389,7 @@ VMP_API vmp_status vmp_pool_reset_peaks(vmp_pool *pool);
 // when the pool was created, each next one begins where the last ended, with what is live then. Recorded are their
 // number and the high-water mark of live bytes within a step (steps, step_peak_live and max_step_peak_live in the
 // statistics). Cached objects and slab's empty spans go back, so that each step finds free space as the first one did. No driver
-// call on this thread; with strategy predictive the worker is told what the next steps will need, and `step_waits`
+// call on this thread, unless a trigger or release_above (vmpool_trigger.h) says so; with strategy predictive the worker is told what the next steps will need, and `step_waits`
 // waits for it. Any thread. VMP_ERROR_INVALID_VALUE, VMP_ERROR_FORKED.
 VMP_API vmp_status vmp_pool_step(vmp_pool *pool);
 
@@ -414,5 +426,6 @@ VMP_API vmp_driver *vmp_pool_driver(const vmp_pool *pool);
 #include "pool/vmpool_stats.h"    // IWYU pragma: export
 #include "pool/vmpool_suspend.h"  // IWYU pragma: export
 #include "pool/vmpool_tag.h"      // IWYU pragma: export
+#include "pool/vmpool_trigger.h"  // IWYU pragma: export
 
 #endif  // VMPOOL_POOL_VMPOOL_H_

@@ -310,6 +310,12 @@ uint32_t vmp_backing_walk_idle(const vmp_backing *b, uint32_t next, uint32_t mos
   return next <= b->chunks.records.touched ? next : 0;
 }
 
+uint64_t vmp_backing_least_idle(const vmp_backing *b) { return b->chunks.least_idle_bytes; }
+
+void vmp_backing_reset_least_idle(vmp_backing *b) {
+  b->chunks.least_idle_bytes = b->chunks.parked_bytes + b->chunks.spare_bytes;
+}
+
 void vmp_backing_reset_peak(vmp_backing *b) { b->chunks.peak_mapped_bytes = b->chunks.mapped_bytes; }
 
 void vmp_backing_get_stats(const vmp_backing *b, vmp_backing_stats *out) {

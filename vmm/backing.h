@@ -121,6 +121,11 @@ vmp_status vmp_backing_trim(vmp_backing *backing, uint64_t keep_bytes, vmp_backi
 vmp_status vmp_backing_give_back(vmp_backing *backing, uint64_t keep_bytes, uint64_t most_chunks, uint64_t *released,
                                  vmp_backing_calls *calls);
 
+// vmp_backing_give_back_idle gives back at most `most_bytes` of idle chunks, in at most `most_chunks`, otherwise the
+// same.
+vmp_status vmp_backing_give_back_idle(vmp_backing *backing, uint64_t most_bytes, uint64_t most_chunks,
+                                      uint64_t *released, vmp_backing_calls *calls);
+
 // vmp_backing_give_back_where gives back every idle chunk that begins or ends where `in` says so. Adds what went to
 // *bytes and *chunks. Returns the first driver failure, after everything else was tried. MAY UNLOCK.
 vmp_status vmp_backing_give_back_where(vmp_backing *backing, bool (*in)(const void *self, uint64_t offset),
@@ -214,21 +219,21 @@ bool vmp_backing_in_transit(const vmp_backing *backing);
 void vmp_backing_movable(const vmp_backing *backing, uint64_t offset, uint64_t bytes, uint64_t *out_offset,
                          uint64_t *out_bytes);
 
-// vmp_backing_split_claim makes two claims of one at `offset`, which lies inside it; vmp_backing_join_claims makes one of
-// two that meet there. Keep the lock, can't fail, whatever state the memory is in.
+// vmp_backing_split_claim makes two claims of one at `offset`, which lies inside it; vmp_backing_join_claims makes one
+// of two that meet there. Keep the lock, can't fail, whatever state the memory is in.
 void vmp_backing_split_claim(vmp_backing *backing, uint64_t offset);
 void vmp_backing_join_claims(vmp_backing *backing, uint64_t offset);
 
-// vmp_backing_move_begin plans to map the chunks of such a run at [to_offset, to_offset + bytes), which is unmapped, and
-// keeps everybody else from mapping anything there. Makes no driver call, changes nothing of the chunks: nobody but the
-// claim's owner may use the range until the move has been finished or cancelled. VMP_ERROR_BUSY,
+// vmp_backing_move_begin plans to map the chunks of such a run at [to_offset, to_offset + bytes), which is unmapped,
+// and keeps everybody else from mapping anything there. Makes no driver call, changes nothing of the chunks: nobody but
+// the claim's owner may use the range until the move has been finished or cancelled. VMP_ERROR_BUSY,
 // VMP_ERROR_HOST_OUT_OF_MEMORY.
 typedef struct vmp_move vmp_move;
 vmp_status vmp_backing_move_begin(vmp_backing *backing, uint64_t from_offset, uint64_t bytes, uint64_t to_offset,
                                   vmp_move **out_move);
 // vmp_backing_move_finish maps them there; the claim moves along, and the old mappings retire behind `users`, who may
-// still touch them. A failure (driver failures) leaves everything as it was before _begin. Ends the move either way. MAY
-// UNLOCK. vmp_backing_move_cancel ends it without a driver call; NULL is fine.
+// still touch them. A failure (driver failures) leaves everything as it was before _begin. Ends the move either way.
+// MAY UNLOCK. vmp_backing_move_cancel ends it without a driver call; NULL is fine.
 vmp_status vmp_backing_move_finish(vmp_backing *backing, vmp_move *move, vmp_fence users);
 void vmp_backing_move_cancel(vmp_backing *backing, vmp_move *move);
 
@@ -266,6 +271,10 @@ uint64_t vmp_backing_pending_bytes(const vmp_backing *backing);
 // spare memory to *complete. Returns where to go on, 0 at the end. A walk in pieces sees each chunk once.
 uint32_t vmp_backing_walk_idle(const vmp_backing *backing, uint32_t next, uint32_t most, uint64_t by_stream[64],
                                uint64_t *pending, uint64_t *complete);
+// vmp_backing_least_idle: the least that was parked or spare at any time since vmp_backing_reset_least_idle. Chunks in
+// transit are neither.
+uint64_t vmp_backing_least_idle(const vmp_backing *backing);
+void vmp_backing_reset_least_idle(vmp_backing *backing);
 // vmp_backing_reset_peak sets peak_mapped_bytes to mapped_bytes.
 void vmp_backing_reset_peak(vmp_backing *backing);
 

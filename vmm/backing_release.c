@@ -88,26 +88,39 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
   return released;
 }
 
-// collect_idle puts up to `most` idle chunks in transit until `wanted` bytes are found: spares first, then
+// wanted_bytes: how much is to be found; `exceed`: the last chunk may bring more than that.
+typedef struct wanted_bytes {
+  uint64_t bytes;
+  bool exceed;
+} wanted_bytes;
+
+static bool is_wanted(const wanted_bytes *wanted, uint64_t found, uint64_t size) {
+  return found < wanted->bytes && (wanted->exceed || size <= wanted->bytes - found);
+}
+
+// collect_idle puts up to `most` idle chunks in transit until what is wanted has been found: spares first, then
 // parked ones, large ones first, each size oldest first, pages of regions last.
-static size_t collect_idle(vmp_backing *b, uint64_t wanted, size_t most, removal *list) {
+static size_t collect_idle(vmp_backing *b, wanted_bytes wanted, size_t most, removal *list) {
   size_t count = 0;
   uint64_t found = 0;
   for (unsigned order = CHUNK_ORDERS; order-- > 0;) {
-    while (count < most && found < wanted && b->chunks.spare[order].head != 0) {
+    uint64_t size = b->granule_bytes << order;
+    while (count < most && is_wanted(&wanted, found, size) && b->chunks.spare[order].head != 0) {
       uint32_t id = b->chunks.spare[order].head;
       if (backing_chunk(b, id)->aliases != 0) break;
-      found += chunk_bytes(&b->chunks, backing_chunk(b, id));
+      found += size;
       start_release(b, id, &list[count++]);
     }
   }
   for (unsigned i = 0; i < PARKED_LISTS; i++) {
     uint32_t next;
     unsigned at = i < CHUNK_ORDERS ? CHUNK_ORDERS - 1 - i : PARKED_LISTS - 1 - (i - CHUNK_ORDERS);
-    for (uint32_t id = b->chunks.parked[at].head; id != 0 && count < most && found < wanted; id = next) {
+    uint64_t size = b->granule_bytes << at % CHUNK_ORDERS;
+    for (uint32_t id = b->chunks.parked[at].head; id != 0 && count < most && is_wanted(&wanted, found, size);
+         id = next) {
       next = backing_chunk(b, id)->next;
       if (!can_go(b, backing_chunk(b, id))) continue;
-      found += chunk_bytes(&b->chunks, backing_chunk(b, id));
+      found += size;
       start_release(b, id, &list[count++]);
     }
   }
@@ -121,11 +134,27 @@ vmp_status vmp_backing_give_back(vmp_backing *b, uint64_t keep_bytes, uint64_t m
   while (b->chunks.held_bytes > keep_bytes && stuck == 0) {
     removal list[REMOVAL_BATCH];
     size_t most = most_chunks < REMOVAL_BATCH ? (size_t)most_chunks : REMOVAL_BATCH;
-    size_t count = collect_idle(b, b->chunks.held_bytes - keep_bytes, most, list);
+    size_t count = collect_idle(b, (wanted_bytes){b->chunks.held_bytes - keep_bytes, true}, most, list);
     if (count == 0) break;
     most_chunks -= count;
     *released += run_release(b, list, count, &first_error, &stuck, calls);
   }
+  return first_error;
+}
+
+vmp_status vmp_backing_give_back_idle(vmp_backing *b, uint64_t most_bytes, uint64_t most_chunks, uint64_t *released,
+                                      vmp_backing_calls *calls) {
+  vmp_status first_error = VMP_OK;
+  uint64_t stuck = 0, done = 0;
+  while (done < most_bytes && stuck == 0) {
+    removal list[REMOVAL_BATCH];
+    size_t most = most_chunks < REMOVAL_BATCH ? (size_t)most_chunks : REMOVAL_BATCH;
+    size_t count = collect_idle(b, (wanted_bytes){most_bytes - done, false}, most, list);
+    if (count == 0) break;
+    most_chunks -= count;
+    done += run_release(b, list, count, &first_error, &stuck, calls);
+  }
+  *released += done;
   return first_error;
 }
 

@@ -76,6 +76,11 @@ static chunk_list *parked_list(chunk_store *store, const chunk *c) {
   return &store->parked[c->page ? CHUNK_ORDERS + c->order : c->order];
 }
 
+static void note_less_idle(chunk_store *store) {
+  uint64_t idle = store->parked_bytes + store->spare_bytes;
+  if (idle < store->least_idle_bytes) store->least_idle_bytes = idle;
+}
+
 static void leave_parked(chunk_store *store, uint32_t id) {
   chunk *c = chunk_at(store, id);
   unlink_chunk(store, parked_list(store, c), id);
@@ -83,6 +88,7 @@ static void leave_parked(chunk_store *store, uint32_t id) {
     store->parked_orders &= ~(UINT64_C(1) << c->order);
   }
   store->parked_bytes -= chunk_bytes(store, c);
+  note_less_idle(store);
 }
 
 void chunk_count_created(chunk_store *store, uint32_t id) {
@@ -134,6 +140,7 @@ void chunk_to_transit(chunk_store *store, uint32_t id) {
   } else if (c->state == CHUNK_SPARE) {
     unlink_chunk(store, &store->spare[c->order], id);
     store->spare_bytes -= chunk_bytes(store, c);
+    note_less_idle(store);
   } else if (c->state == CHUNK_BROKEN) {
     store->broken_bytes -= chunk_bytes(store, c);
   }
@@ -216,6 +223,11 @@ void chunk_store_check(const chunk_store *store, vmp_report *report) {
   if (spare != store->spare_bytes) {
     vmp_report_fault(report, "chunk: spare_bytes is %llu and the lists hold %llu",
                      (unsigned long long)store->spare_bytes, (unsigned long long)spare);
+  }
+  if (store->least_idle_bytes > store->parked_bytes + store->spare_bytes) {
+    vmp_report_fault(report, "chunk: least_idle_bytes is %llu, and only %llu are idle",
+                     (unsigned long long)store->least_idle_bytes,
+                     (unsigned long long)(store->parked_bytes + store->spare_bytes));
   }
   uint64_t unused = 0;
   for (uint32_t id = 1; id <= store->records.touched; id++) {

@@ -49,11 +49,11 @@ typedef struct chunk {
   uint32_t aliases;     // retiring places that still show it
   uint32_t shares;      // the first of its shared places; 0: it is mapped at home alone
   uint8_t order;
-  uint8_t state;  // chunk_state
-  uint8_t used;   // 0: a free record
-  uint8_t page;   // a region's page: once it is parked, others take it last, and only when complete
-  uint8_t apart;  // 1: nobody's host until it is parked (backing_share.h)
-  uint8_t ahead;  // 1: made ahead of need, and nobody has used it yet
+  uint8_t state;   // chunk_state
+  uint8_t used;    // 0: a free record
+  uint8_t page;    // a region's page: once it is parked, others take it last, and only when complete
+  uint8_t apart;   // 1: nobody's host until it is parked (backing_share.h)
+  uint8_t ahead;   // 1: made ahead of need, and nobody has used it yet
   uint8_t sealed;  // 1: no claim may come, until it has one place only; live claims stay (backing_compact.h)
   uint8_t lost;    // chunk_lost: live, but not mapped at home
 } chunk;
@@ -73,7 +73,8 @@ typedef struct chunk_store {
   uint64_t stamp;
   uint64_t hard_limit_bytes, soft_limit_bytes;
   uint64_t held_bytes, parked_bytes, spare_bytes, mapped_bytes, peak_mapped_bytes, broken_bytes;
-  uint64_t pinned_bytes;  // of chunks with pins
+  uint64_t least_idle_bytes;                 // least of parked and spare together since it was reset
+  uint64_t pinned_bytes;                     // of chunks with pins
   uint64_t ahead_bytes, ahead_unused_bytes;  // made ahead so far; of that, what nobody has used and still exists
   uint64_t count, created, released, created_bytes;
 } chunk_store;

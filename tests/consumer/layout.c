@@ -37,7 +37,7 @@ AT(vmp_log_start_options, struct_size, 0);
 AT(vmp_log_start_options, ring_bytes, 8);
 AT(vmp_log_start_options, stack_bytes, 16);
 
-SIZE(vmp_pool_options, 288);
+SIZE(vmp_pool_options, 336);
 AT(vmp_pool_options, struct_size, 0);
 AT(vmp_pool_options, driver, 8);
 AT(vmp_pool_options, device, 16);
@@ -77,6 +77,12 @@ AT(vmp_pool_options, quarantine_bytes, 272);
 AT(vmp_pool_options, guard_slots, 280);
 AT(vmp_pool_options, adaptive_share, 256);
 AT(vmp_pool_options, single_submitter, 284);
+AT(vmp_pool_options, defragment_oom, 288);
+AT(vmp_pool_options, defragment_steps, 296);
+AT(vmp_pool_options, defragment_blocks, 304);
+AT(vmp_pool_options, defragment_share, 312);
+AT(vmp_pool_options, release_above_bytes, 320);
+AT(vmp_pool_options, release_after_us, 328);
 
 SIZE(vmp_class_proposal, 560);
 AT(vmp_class_proposal, struct_size, 0);
@@ -144,13 +150,14 @@ AT(vmp_alloc_options, tag, 16);
 AT(vmp_alloc_options, name, 24);
 AT(vmp_alloc_options, ticket, 32);
 
-SIZE(vmp_trim_report, 48);
+SIZE(vmp_trim_report, 56);
 AT(vmp_trim_report, struct_size, 0);
 AT(vmp_trim_report, released_bytes, 8);
 AT(vmp_trim_report, kept_pending_bytes, 16);
 AT(vmp_trim_report, kept_live_bytes, 24);
 AT(vmp_trim_report, kept_other_bytes, 32);
 AT(vmp_trim_report, kept_pinned_bytes, 40);
+AT(vmp_trim_report, kept_captured_bytes, 48);
 
 SIZE(vmp_defragment_options, 48);
 AT(vmp_defragment_options, struct_size, 0);
@@ -183,7 +190,7 @@ AT(vmp_defragment_report, meshed_chunks, 136);
 AT(vmp_defragment_report, left_pinned, 144);
 AT(vmp_defragment_report, left_other, 152);
 
-SIZE(vmp_pool_stats_data, 432);
+SIZE(vmp_pool_stats_data, 448);
 AT(vmp_pool_stats_data, struct_size, 0);
 AT(vmp_pool_stats_data, reserved_va, 8);
 AT(vmp_pool_stats_data, mapped, 16);
@@ -238,6 +245,8 @@ AT(vmp_pool_stats_data, shares, 400);
 AT(vmp_pool_stats_data, set_aside, 408);
 AT(vmp_pool_stats_data, suspended, 416);
 AT(vmp_pool_stats_data, suspended_backup, 424);
+AT(vmp_pool_stats_data, trigger_runs, 432);
+AT(vmp_pool_stats_data, released_by_decay, 440);
 
 SIZE(vmp_region_options, 56);
 AT(vmp_region_options, struct_size, 0);

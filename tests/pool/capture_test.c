@@ -234,7 +234,13 @@ VTEST_FP(Capture, ABlockFromOutsideThatIsFreedInside, pool_rig, layer, layers, l
   VEXPECT_PTR_NE(block, outside);
   rig_free(f, block, s);
   VEXPECT_UINT_GE(rig_stats(f).graph_kept, p->bytes);
+  vmp_trim_report report = VMP_TRIM_REPORT_INIT;
+  VEXPECT_OK(vmp_pool_trim(f->pool, 0, &report));
+  VEXPECT_UINT_EQ(report.kept_captured_bytes, rig_stats(f).graph_kept);
+  VEXPECT_UINT_GE(report.kept_live_bytes, report.kept_captured_bytes);
   VEXPECT_OK(vmp_capture_release(f->pool, graph));
+  VEXPECT_OK(vmp_pool_trim(f->pool, 0, &report));
+  VEXPECT_UINT_EQ(report.kept_captured_bytes, 0);
   VEXPECT_UINT_EQ(rig_stats(f).graph_kept, 0);
   leave_current(f);
 }

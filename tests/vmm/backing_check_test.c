@@ -80,6 +80,7 @@ VTEST_F(BackingCheck, ChunksAndTheirStates, rig) {
 VTEST_F(BackingCheck, Sums, rig) {
   CORRUPT(f, f->backing->chunks.parked_bytes, 0u, "parked_bytes is 0");
   CORRUPT(f, f->backing->chunks.spare_bytes, SLOT, "spare_bytes is");
+  CORRUPT(f, f->backing->chunks.least_idle_bytes, 1000 * SLOT, "least_idle_bytes is");
   CORRUPT(f, f->backing->chunks.mapped_bytes, 0u, "mapped_bytes is 0");
   CORRUPT(f, f->backing->chunks.mapped_bytes, GIB, "exceed held");
   CORRUPT(f, f->backing->chunks.held_bytes, GIB, "held_bytes is");
