@@ -85,6 +85,17 @@ VTEST_F(Live, WhatReadsASnapshotAsksALivePoolForOne, rig) {
   VEXPECT_INT_EQ(p.status, 0);
   VEXPECT_STR_CONTAINS(p.out, "control:1  (conf)");
   vtest_process_free(&p);
+  // A place may be written as the map prints it.
+  const char *const zoom[] = {TOOL, "map", "--range", "+0.5MiB..+1.25 GiB", "live test", NULL};
+  p = run(zoom);
+  VEXPECT_INT_EQ(p.status, 0);
+  VEXPECT_STR_CONTAINS(p.out, "80000: 1.25 GiB reserved, ");
+  vtest_process_free(&p);
+  const char *const bad_zoom[] = {TOOL, "map", "--range", "+0.5.5MiB..+1GiB", "live test", NULL};
+  p = run(bad_zoom);
+  VEXPECT_INT_EQ(p.status, 2);
+  VEXPECT_STR_CONTAINS(p.err, "--range: '+0.5.5MiB..+1GiB' is not like");
+  vtest_process_free(&p);
   const char *const none[] = {TOOL, "map", "999999999", NULL};
   p = run(none);
   VEXPECT_INT_EQ(p.status, 2);

@@ -91,9 +91,10 @@ typedef struct part {
 static void draw_ledger(drawing *d) {
   const snapshot *s = d->in->state;
   const uint64_t pending = s->pending < s->parked ? s->pending : s->parked;
+  const uint64_t live = snapshot_live_in_memory(s);
   const part parts[] = {
-      {"live", s->live, state_colors[SNAPSHOT_MAPPED]},
-      {"gaps", minus(minus(s->mapped, s->live), s->parked), {0.62, 0.82, 0.93}},
+      {"live", live, state_colors[SNAPSHOT_MAPPED]},
+      {"gaps", minus(minus(s->mapped, live), s->parked), {0.62, 0.82, 0.93}},
       {"pending", pending, {0.80, 0.47, 0.65}},
       {"parked", s->parked - pending, state_colors[SNAPSHOT_PARKED]},
       {"spare", s->spare, {0.54, 0.43, 0.00}},

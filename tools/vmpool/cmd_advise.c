@@ -45,7 +45,7 @@ static const char doc[] =
     "Replays a trace with several configurations of the pool, and says which one suits it, with the figures behind the "
     "advice and the lines to paste.\v"
     "Examples:\n"
-    "  vmpool record --log run.vmplog -- ./train && vmpool advise run.vmplog\n"
+    "  vmpool record -o run.vmplog -- ./train && vmpool advise run-*.vmplog\n"
     "  vmpool advise trace.csv --device-bytes 40GiB --goal memory\n"
     "  vmpool advise trace.csv --step-every 12000 --json advice.json\n"
     "  vmpool probe --cost-file gpu.cost && vmpool advise run.vmplog --cost gpu.cost\n"

@@ -16,8 +16,7 @@ static const struct argp_option option_list[] = {
     {"rows", OPTION_ROWS, "N", 0, "Rows of cells per range, at most (default 16)", 0},
     {"range", OPTION_RANGE, "FROM..TO", 0,
      "Draw these addresses only, down to 512 bytes a cell: 0x7f0000000000..0x7f0004000000, or +0..+64MiB from the "
-     "start of "
-     "the first range",
+     "start of the first range (971.19GiB, as the map writes it, is fine)",
      0},
     {"fit", OPTION_FIT, "SIZE", 0, "Say whether a block of this size fits, and at what cost", 0},
     {"classes", OPTION_CLASSES, 0, 0, "Colour slab's blocks by their size class (needs colours)", 0},
@@ -51,10 +50,28 @@ typedef struct arguments {
   tool_error error;
 } arguments;
 
-// parse_end reads one end of --range: an address, or a size behind a plus.
+// parse_place reads a size, or a place as the map prints it: 971.19GiB, 971.19 GiB.
+static bool parse_place(const char *text, uint64_t *out) {
+  static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+  char digits[40];
+  double value;
+  const size_t length = strspn(text, "0123456789.");
+  if (number_parse_size(text, out) == NUMBER_OK) return true;
+  snprintf(digits, sizeof(digits), "%.*s", (int)(length < sizeof(digits) ? length : 0), text);
+  if (number_parse_real(digits, 1e6, &value) != NUMBER_OK) return false;
+  text += length + (text[length] == ' ');
+  for (unsigned i = 0; i < 4; i++) {
+    if (strcmp(text, units[i]) != 0) continue;
+    *out = (uint64_t)(value * (double)(UINT64_C(1) << (10 * (i + 1))));
+    return true;
+  }
+  return false;
+}
+
+// parse_end reads one end of --range: an address, or a place behind a plus.
 static bool parse_end(const char *text, bool *out_relative, uint64_t *out) {
   *out_relative = text[0] == '+';
-  if (*out_relative) return number_parse_size(text + 1, out) == NUMBER_OK;
+  if (*out_relative) return parse_place(text + 1, out);
   return number_parse_address(text, strlen(text), out) == NUMBER_OK;
 }
 

@@ -28,7 +28,7 @@ static room room_of(const snapshot *s) {
   r.can_create = minus(r.hard_limit, r.held);
   if (r.can_create > s->device_free) r.can_create = s->device_free;
   r.others = minus(minus(s->device_total, s->device_free), r.held);
-  r.gaps = minus(minus(s->mapped, s->live), s->parked);
+  r.gaps = minus(minus(s->mapped, snapshot_live_in_memory(s)), s->parked);
   return r;
 }
 
