@@ -17,8 +17,10 @@
 static void print_help(const char *const *words, size_t num_words, int out) {
   char program[] = "vmpool", option[] = "--help";
   char *argv[MAX_WORDS + 3] = {program};
+  // Commands may put other words in their place, and end the process: what still names the copies is this.
+  static char *copies[MAX_WORDS];
   int argc = 1;
-  for (size_t i = 0; i < num_words; i++) argv[argc++] = strdup(words[i]);
+  for (size_t i = 0; i < num_words; i++) argv[argc++] = copies[i] = strdup(words[i]);
   argv[argc++] = option;
   const int nowhere = open("/dev/null", O_WRONLY);
   (void)dup2(out, STDOUT_FILENO);
