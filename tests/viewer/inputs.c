@@ -1,6 +1,7 @@
 // inputs: the snapshots and logs that the viewer is shown with and tested on.
 //
-// usage: inputs hta|azure|sparse|million|stacks FOLDER      writes FOLDER/NAME.json, NAME.later.json and NAME.vmplog
+// usage: inputs hta|azure|sparse|million|stacks|away FOLDER      writes FOLDER/NAME.json, NAME.later.json and
+// NAME.vmplog
 //
 //   hta      a recorded training run on 16 GiB, with steps, marks, a trim, a defragmentation and one failed allocation;
 //            the snapshot at the most mapped bytes, the later one at the end
@@ -8,6 +9,7 @@
 //   sparse   1 TiB of addresses of which 0.1 % are mapped, in 240 places; names that try to be markup
 //   million  a million events
 //   stacks   some blocks, with the stack of every allocation in the log
+//   away     a tag that is suspended: live blocks without memory
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -263,15 +265,30 @@ static void make_stacks(void) {
   must(vmp_pool_log_stop(r.pool) == VMP_OK, "end of the log");
 }
 
+// ---- away ----
+
+static void make_away(void) {
+  rig r = rig_open("away", UINT64_C(1) << 30, NULL);
+  vmp_alloc_options options = VMP_ALLOC_OPTIONS_INIT;
+  must(vmp_tag_create(r.pool, "weights", &options.tag) == VMP_OK, "tag");
+  log_start(&r, "away");
+  for (uint64_t i = 1; i <= 20; i++) {
+    void *ptr;
+    must(vmp_alloc(r.pool, &ptr, i << 18, r.stream) == VMP_OK, "allocation");
+    must(vmp_alloc_with(r.pool, &ptr, i << 20, r.stream, &options) == VMP_OK, "allocation");
+  }
+  (void)vmp_host_stream_synchronize(r.driver, 0, r.stream);
+  must(vmp_pool_suspend(r.pool, options.tag, NULL) == VMP_OK, "suspension");
+  snapshot(&r, "away", ".json");
+  must(vmp_pool_log_stop(r.pool) == VMP_OK, "end of the log");
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*make)(void);
-  } all[] = {{"hta", make_hta},
-             {"azure", make_azure},
-             {"sparse", make_sparse},
-             {"million", make_million},
-             {"stacks", make_stacks}};
+  } all[] = {{"hta", make_hta},         {"azure", make_azure},   {"sparse", make_sparse},
+             {"million", make_million}, {"stacks", make_stacks}, {"away", make_away}};
   if (argc == 3) {
     folder = argv[2];
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
@@ -281,6 +298,6 @@ int main(int argc, char **argv) {
       _Exit(0);
     }
   }
-  fprintf(stderr, "usage: inputs hta|azure|sparse|million|stacks FOLDER\n");
+  fprintf(stderr, "usage: inputs hta|azure|sparse|million|stacks|away FOLDER\n");
   return 2;
 }

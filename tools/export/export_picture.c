@@ -104,12 +104,16 @@ static void draw_ledger(drawing *d) {
   const double inner = d->width - 2 * MARGIN;
   char size[SIZE_TEXT_BYTES], text[128];
   uint64_t before = 0;
-  double x = MARGIN;
+  double x = MARGIN, edge = 0;
   for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
     const double total = s->device_total > 0 ? (double)s->device_total : 1;
     const double from = fmin(1, (double)before / total),
                  to = fmin(1, ((double)before + (double)parts[i].bytes) / total);
-    if (parts[i].bytes > 0) fill_rect(d, MARGIN + from * inner, d->y, fmax(1, (to - from) * inner), 26, parts[i].k);
+    if (parts[i].bytes > 0) {  // what there is is seen, however small
+      const double left = fmax(from * inner, edge);
+      edge = fmin(inner, fmax(to * inner, left + 2));
+      fill_rect(d, MARGIN + left, d->y, edge - left, 26, parts[i].k);
+    }
     before += parts[i].bytes;
     snprintf(text, sizeof(text), "%s %s", parts[i].name, size_text(parts[i].bytes, size));
     if (x + 20 + text_width(d, 12, text) > d->width - MARGIN) continue;

@@ -1,2 +1,2 @@
 // Made by tools/viewer/build.mjs.
-#define VIEWER_SHA256 "fd5c7789fa5719f4193cae8a69cf027f92c48a7c279d7fedcdcbda53e77f97ac"
+#define VIEWER_SHA256 "4af72f94239fc703d1c2db3232cf68c40a09a33cd95ba220a3ffc9fe7ad48839"

@@ -140,8 +140,8 @@ export class TimelineView {
     const events = this.points(width);
     const columns = [[], [], [], [], []];
     for (const event of events) {
-      const live = history.live[event];
-      const mapped = Math.max(history.mapped[event], live);
+      const mapped = history.mapped[event];
+      const live = Math.min(history.live[event], mapped); // suspended blocks are live without memory
       const parked = Math.min(history.parked[event], mapped - live);
       const pending = Math.min(history.pendingAt(event) ?? 0, parked);
       columns[0].push(this.xOf(event));
