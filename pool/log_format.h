@@ -118,7 +118,8 @@ typedef enum vmp_log_kind {
   VMP_LOG_OOM = 18,    // an allocation failed. bytes, extra: asked for, stream, layer; address: the status, negated;
                        // value: free bytes of the device as last seen
   VMP_LOG_USE = 19,    // vmp_record_use: address, stream
-  VMP_LOG_MOVED = 20,  // vmp_realloc: the FREE and the ALLOC that follow are one block; address: its old one
+  VMP_LOG_MOVED = 20,  // vmp_realloc that moved no bytes: the FREE and the ALLOC that follow are one block, at `address`
+                       // before. One that copies is an ALLOC and a FREE
 
   // Physical memory. A chunk's id may be used again after its RELEASE.
   VMP_LOG_MAP = 32,     // address, bytes, extra: chunk. STATE: a mapping as it is

@@ -205,7 +205,7 @@ static void make_azure(void) {
 enum { SPARSE_PLACES = 240 };
 
 static void make_sparse(void) {
-  static const uint64_t sizes[] = {512, 4096, 70000, 1 << 20, 3 << 20, 4 << 20, 100, 2 << 20};
+  static const uint64_t sizes[] = {512, 4096, 70000, 2 << 20, 6 << 20, 7 << 20, 100, 3 << 20};
   static const char *const tags[] = {"weights", "</script><script>document.title='script ran'</script>", "kv",
                                      "<img src=x onerror=\"document.title='handler ran'\">"};
   rig r = rig_open("</title><script>document.title='name ran'</script>", UINT64_MAX, "reserve:1TiB,chunk_max:8MiB");
