@@ -260,7 +260,7 @@ VTEST_F(MidEdges, BeyondParkLimitAChunkIsSharedBeforeOneIsMade, edges) {
 // Random blocks at the end of a device, of which the driver's refusals and host memory take some.
 VTEST_F(MidEdges, NothingIsLostWhenCallsAndHostMemoryFail, edges) {
   enum { BLOCKS = 64 };
-  uint64_t live[BLOCKS] = {0}, state = vtest_seed(7);
+  uint64_t live[BLOCKS] = {0} /* offset + 1 */, state = vtest_seed(7);
   uint64_t shared_blocks = 0, refused = 0;
   for (unsigned i = 0; i < 4000; i++) {
     VTRACE("step %u", i);
@@ -268,7 +268,7 @@ VTEST_F(MidEdges, NothingIsLostWhenCallsAndHostMemoryFail, edges) {
     unsigned slot = (unsigned)(state >> 33) % BLOCKS;
     uint64_t bytes = ((state >> 40) % 8000 + 1) * 512;
     if (live[slot] != 0) {
-      give(f, live[slot]);
+      give(f, live[slot] - 1);
       live[slot] = 0;
       continue;
     }
@@ -280,7 +280,7 @@ VTEST_F(MidEdges, NothingIsLostWhenCallsAndHostMemoryFail, edges) {
     vmp_status status = vmp_mid_alloc(f->mid, &request, NULL, &placed);
     vmp_mem_fail_after(0, 0);
     vmp_host_lift(f->rig.driver);
-    if (status == VMP_OK) live[slot] = placed.offset;
+    if (status == VMP_OK) live[slot] = placed.offset + 1;
     if (status == VMP_OK && shared(f, placed.offset, bytes)) shared_blocks++;
     refused += status != VMP_OK;
     (void)vmp_backing_poll(f->rig.backing);
@@ -290,7 +290,7 @@ VTEST_F(MidEdges, NothingIsLostWhenCallsAndHostMemoryFail, edges) {
   VEXPECT_UINT_GT(shared_blocks, 100);
   VEXPECT_UINT_GT(refused, 100);
   for (unsigned i = 0; i < BLOCKS; i++) {
-    if (live[i] != 0) give(f, live[i]);
+    if (live[i] != 0) give(f, live[i] - 1);
   }
   check_all(f);
   VEXPECT_UINT_EQ(rig_stats(&f->rig).parked_bytes, rig_stats(&f->rig).mapped_bytes);
