@@ -12,15 +12,18 @@
 #include "tools/vmpool/commands.h"
 
 #define MAX_WORDS 8u
+#define WORD_BYTES 64u
 
 // The command prints its help, and ends: that is another process.
 static void print_help(const char *const *words, size_t num_words, int out) {
   char program[] = "vmpool", option[] = "--help";
   char *argv[MAX_WORDS + 3] = {program};
-  // Commands may put other words in their place, and end the process: what still names the copies is this.
-  static char *copies[MAX_WORDS];
+  char copies[MAX_WORDS][WORD_BYTES];  // a word that is cut names no command
   int argc = 1;
-  for (size_t i = 0; i < num_words; i++) argv[argc++] = copies[i] = strdup(words[i]);
+  for (size_t i = 0; i < num_words; i++) {
+    (void)snprintf(copies[i], sizeof(copies[i]), "%s", words[i]);
+    argv[argc++] = copies[i];
+  }
   argv[argc++] = option;
   const int nowhere = open("/dev/null", O_WRONLY);
   (void)dup2(out, STDOUT_FILENO);
