@@ -223,12 +223,10 @@ vmp_status vmp_alloc_fail_not_live(const vmp_pool *pool, const void *ptr, bool i
 static vmp_fence fence_of_free(vmp_pool *pool, uint64_t offset, uint64_t word, vmp_stream_index index) {
   vmp_fence fence = vmp_clock_fence(pool->clock, index);
   pool->seen_streams |= UINT64_C(1) << index;
+  if (!vmp_block_has_streams(word)) return fence;
   uint64_t recorded = 0;
-  if (vmp_block_has_streams(word)) (void)vmp_offset_map_remove(&pool->streams, offset, &recorded);
-  for (; recorded != 0; recorded &= recorded - 1) {
-    fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(recorded)));
-  }
-  return fence;
+  (void)vmp_offset_map_remove(&pool->streams, offset, &recorded);
+  return vmp_fence_merge(fence, vmp_clock_fence_of(pool->clock, recorded));
 }
 
 // take_label forgets a block's tag and name while its layer still knows the block.

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pool/buddy_internal.h"
+#include "pool/fresh_place.h"
 #include "vmm/memory.h"
 
 vmp_status vmp_buddy_create(vmp_buddy **out_buddy, const vmp_backing_ops *ops) {
@@ -170,13 +171,6 @@ static vmp_status take_place(vmp_buddy *buddy, const vmp_request *request, const
   return VMP_OK;
 }
 
-// is_worth_a_fresh_place: chunk sizes didn't fit the best place; or, in the last resort, that place pins a parked chunk
-// of which the block would use only a part, and what is left without it is too little.
-static bool is_worth_a_fresh_place(vmp_status status, vmp_effort effort) {
-  if (status == VMP_ERROR_FRAGMENTED) return effort > VMP_EFFORT_MAPPED;
-  return effort == VMP_EFFORT_RESIZE && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT);
-}
-
 // take_fresh_place is for a block whose best place failed with `first_status`, which stays the truth about the request
 // if there is no memory for a fresh place either. MAY UNLOCK.
 static vmp_status take_fresh_place(vmp_buddy *buddy, const vmp_request *request, const demand *d, uint64_t failed_slot,
@@ -187,15 +181,8 @@ static vmp_status take_fresh_place(vmp_buddy *buddy, const vmp_request *request,
   if (find_place(buddy, d, request->stream, VMP_BUDDY_FRESH, &place, &blocked) && place.slot != failed_slot) {
     status = take_place(buddy, request, d, &place, out_placed);
   }
-  bool out_of_memory = status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY ||
-                       status == VMP_ERROR_LIMIT || status == VMP_ERROR_BUSY;
-  if (!out_of_memory) return status;
-  return vmp_fail(
-      first_status,
-      first_status == VMP_ERROR_FRAGMENTED
-          ? "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one"
-          : "no physical memory for %llu bytes, neither at the best place nor at a fresh one",
-      (unsigned long long)request->bytes);
+  if (!vmp_may_be_had_elsewhere(status)) return status;
+  return vmp_no_fresh_place(first_status, request->bytes);
 }
 
 vmp_status vmp_buddy_alloc(vmp_buddy *buddy, const vmp_request *request, vmp_placed *out_placed) {
@@ -218,7 +205,7 @@ vmp_status vmp_buddy_alloc(vmp_buddy *buddy, const vmp_request *request, vmp_pla
                     (unsigned long long)request->bytes);
   }
   status = take_place(buddy, request, &d, &place, out_placed);
-  if (!is_worth_a_fresh_place(status, request->effort)) return status;
+  if (!vmp_is_worth_a_fresh_place(status, request->effort)) return status;
   return take_fresh_place(buddy, request, &d, place.slot, status, out_placed);
 }
 

@@ -234,13 +234,7 @@ static void let_go(vmp_pool *pool, uint32_t number, vmp_fence fence) {
 }
 
 // everybody: the work of every stream that the pool has seen, as of now.
-static vmp_fence everybody(vmp_pool *pool) {
-  vmp_fence fence = VMP_FENCE_NONE;
-  for (uint64_t rest = pool->seen_streams; rest != 0; rest &= rest - 1) {
-    fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(rest)));
-  }
-  return fence;
-}
+static vmp_fence everybody(vmp_pool *pool) { return vmp_clock_fence_of(pool->clock, pool->seen_streams); }
 
 static void give_up(vmp_pool *pool, vmp_graph *graph, vmp_fence fence) {
   vmp_graph **link = &pool->captures.graphs;

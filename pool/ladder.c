@@ -349,3 +349,18 @@ vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_place
   }
   return vmp_oom_fail(pool, plan, status, l.waited);
 }
+
+vmp_status vmp_ladder_claim(vmp_pool *pool, vmp_domain *domain, vmp_layer layer, uint64_t requested_bytes,
+                            vmp_stream_index stream, vmp_range_claim *claim) {
+  vmp_plan plan = {.requested_bytes = requested_bytes,
+                   .layer = layer,
+                   .request = {.bytes = claim->bytes,
+                               .alignment = VMP_STEP_BYTES,
+                               .stream = stream,
+                               .effort = VMP_EFFORT_NORMAL,
+                               .wait = VMP_WAIT_LAST},
+                   .domain = domain,
+                   .claim = claim};
+  vmp_placed placed;  // the addresses are the caller's already
+  return vmp_ladder_take(pool, &plan, &placed);
+}

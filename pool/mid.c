@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "pool/fresh_place.h"
 #include "pool/mid_internal.h"
 #include "vmm/memory.h"
 
@@ -121,19 +122,6 @@ static vmp_status take_place(vmp_mid *mid, const vmp_request *request, void *own
   return VMP_OK;
 }
 
-// is_worth_a_fresh_place: chunk sizes didn't fit the best place; or, in the last resort, that place pins a parked chunk
-// of which the block would use only a part, and what is left without it is too little.
-static bool is_worth_a_fresh_place(vmp_status status, vmp_effort effort) {
-  if (status == VMP_ERROR_FRAGMENTED) return effort > VMP_EFFORT_MAPPED;
-  return effort == VMP_EFFORT_RESIZE && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_LIMIT);
-}
-
-// may_be_had_elsewhere: it failed for want of memory or of a place.
-static bool may_be_had_elsewhere(vmp_status status) {
-  return status == VMP_ERROR_BUSY || status == VMP_ERROR_FRAGMENTED || status == VMP_ERROR_OUT_OF_MEMORY ||
-         status == VMP_ERROR_LIMIT;
-}
-
 // take_fresh_place is for a block whose best place failed with `first_status`, which stays the truth about the request
 // if there is no memory for a fresh place either. MAY UNLOCK.
 static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, void *owner, uint64_t failed_offset,
@@ -149,13 +137,8 @@ static vmp_status take_fresh_place(vmp_mid *mid, const vmp_request *request, voi
   }
   vmp_status status = VMP_ERROR_FRAGMENTED;
   if (place.offset != failed_offset) status = take_place(mid, request, owner, &place, out_placed);
-  if (!may_be_had_elsewhere(status)) return status;
-  return vmp_fail(
-      first_status,
-      first_status == VMP_ERROR_FRAGMENTED
-          ? "parked chunks are enough for %llu bytes, but their sizes fit neither the best place nor a fresh one"
-          : "no physical memory for %llu bytes, neither at the best place nor at a fresh one",
-      (unsigned long long)request->bytes);
+  if (!vmp_may_be_had_elsewhere(status)) return status;
+  return vmp_no_fresh_place(first_status, request->bytes);
 }
 
 // find_place: the best place, mapped or not.
@@ -175,19 +158,19 @@ vmp_status vmp_mid_alloc(vmp_mid *mid, const vmp_request *request, void *owner, 
   uint64_t most_whole = edges ? vmp_mid_edges_wanted(mid, &place.cost) : 0;
   if (most_whole > 0) {
     status = vmp_mid_edges_alloc(mid, request, owner, most_whole, out_placed);
-    if (!may_be_had_elsewhere(status)) return status;
+    if (!vmp_may_be_had_elsewhere(status)) return status;
     status = find_place(mid, request, &place);  // other threads may have been here
     if (status != VMP_OK) return status;
   }
   status = take_place(mid, request, owner, &place, out_placed);
-  if (edges && most_whole == 0 && may_be_had_elsewhere(status)) {
+  if (edges && most_whole == 0 && vmp_may_be_had_elsewhere(status)) {
     vmp_mid_catch_up(mid);
     vmp_error first = *vmp_last_error();
     vmp_status second = vmp_mid_edges_alloc(mid, request, owner, UINT64_MAX, out_placed);
-    if (!may_be_had_elsewhere(second)) return second;
+    if (!vmp_may_be_had_elsewhere(second)) return second;
     vmp_restore_error(&first);
   }
-  if (!is_worth_a_fresh_place(status, request->effort)) return status;
+  if (!vmp_is_worth_a_fresh_place(status, request->effort)) return status;
   return take_fresh_place(mid, request, owner, place.offset, status, out_placed);
 }
 

@@ -299,10 +299,7 @@ static vmp_fence last_fence(vmp_pool *pool) {
   vmp_domains_trim(pool);
   vmp_fence fence = vmp_backing_pending(pool->backing);
   if (vmp_pool_num_blocks(pool) == 0 && pool->regions.count == 0) return fence;
-  for (uint64_t rest = pool->seen_streams; rest != 0; rest &= rest - 1) {
-    fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(rest)));
-  }
-  return fence;
+  return vmp_fence_merge(fence, vmp_clock_fence_of(pool->clock, pool->seen_streams));
 }
 
 // wait_for_all waits until nobody can touch the pool's memory. A failure may have been of the question only, so it is

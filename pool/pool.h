@@ -382,6 +382,10 @@ void vmp_space_close(vmp_pool *pool);
 // vmp_ladder_take places a request, trying everything that may help; the message is set when nothing did. The lock
 // is held before and after, and is let go of in between.
 vmp_status vmp_ladder_take(vmp_pool *pool, vmp_plan *plan, vmp_placed *out_placed);
+// vmp_ladder_claim does the same for addresses that a layer has given already; `requested_bytes` is what a message
+// names. MAY UNLOCK.
+vmp_status vmp_ladder_claim(vmp_pool *pool, vmp_domain *domain, vmp_layer layer, uint64_t requested_bytes,
+                            vmp_stream_index stream, vmp_range_claim *claim);
 // vmp_ladder_idle_share: the part of mapped memory that nobody holds. O(1).
 double vmp_ladder_idle_share(const vmp_pool *pool);
 // vmp_ladder_is_asking: this thread is in a caller's function that was called because memory ran out (vmpool_oom.h). It

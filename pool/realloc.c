@@ -18,26 +18,13 @@ vmp_fence vmp_resize_users(const vmp_resize *r) {
   vmp_pool *pool = r->pool;
   vmp_fence fence = vmp_clock_fence(pool->clock, r->index);
   const uint64_t *recorded = vmp_offset_map_find(&pool->streams, r->offset);
-  for (uint64_t rest = recorded == NULL ? 0 : *recorded; rest != 0; rest &= rest - 1) {
-    fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(rest)));
-  }
-  return fence;
+  return recorded == NULL ? fence : vmp_fence_merge(fence, vmp_clock_fence_of(pool->clock, *recorded));
 }
 
 vmp_status vmp_resize_claim(vmp_resize *r, uint64_t offset, uint64_t bytes, vmp_fence *out_after) {
   vmp_pool *pool = r->pool;
   vmp_range_claim claim = {.offset = offset, .bytes = bytes, .fence = VMP_FENCE_NONE};
-  vmp_plan plan = {.requested_bytes = r->bytes,
-                   .layer = vmp_block_layer(r->word),
-                   .request = {.bytes = bytes,
-                               .alignment = VMP_STEP_BYTES,
-                               .stream = r->index,
-                               .effort = VMP_EFFORT_NORMAL,
-                               .wait = VMP_WAIT_LAST},
-                   .domain = r->domain,
-                   .claim = &claim};
-  vmp_placed placed;
-  vmp_status status = vmp_ladder_take(pool, &plan, &placed);
+  vmp_status status = vmp_ladder_claim(pool, r->domain, vmp_block_layer(r->word), r->bytes, r->index, &claim);
   if (status == VMP_OK) *out_after = vmp_clock_others(pool->clock, claim.fence, r->index);
   return status;
 }

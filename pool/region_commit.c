@@ -295,9 +295,7 @@ vmp_fence vmp_region_fence(vmp_region *region, vmp_stream_index stream) {
   vmp_pool *pool = region->pool;
   vmp_fence fence = vmp_clock_fence(pool->clock, stream);
   pool->seen_streams |= UINT64_C(1) << stream;
-  for (uint64_t rest = region->streams; rest != 0; rest &= rest - 1) {
-    fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(rest)));
-  }
+  fence = vmp_fence_merge(fence, vmp_clock_fence_of(pool->clock, region->streams));
   region->range->fence = vmp_fence_merge(region->range->fence, fence);
   return fence;
 }

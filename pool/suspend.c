@@ -84,10 +84,7 @@ static vmp_status settle_down(vmp_domain *domain) {
   if (pool->captures.capturing > 0) {
     return vmp_fail(VMP_ERROR_CAPTURE, "a stream is being captured, so running work can't be waited for");
   }
-  vmp_fence fence = VMP_FENCE_NONE;
-  for (uint64_t rest = pool->seen_streams; rest != 0; rest &= rest - 1) {
-    fence = vmp_fence_merge(fence, vmp_clock_fence(pool->clock, vmp_lowest_bit(rest)));
-  }
+  vmp_fence fence = vmp_clock_fence_of(pool->clock, pool->seen_streams);
   vmp_guard_unlock(&pool->guard);
   vmp_status status = wait_for_all(pool, fence);
   vmp_guard_lock(&pool->guard);

@@ -86,17 +86,8 @@ static vmp_status claim_batches(resuming *r) {
   for (; r->claimed < r->num_batches; r->claimed++) {
     const range *batch = &r->batches[r->claimed];
     vmp_range_claim claim = {.offset = batch->offset, .bytes = batch->bytes, .fence = VMP_FENCE_NONE};
-    vmp_plan plan = {.requested_bytes = batch->bytes,
-                     .layer = VMP_LAYER_MID,
-                     .request = {.bytes = batch->bytes,
-                                 .alignment = VMP_STEP_BYTES,
-                                 .stream = vmp_clock_stream(pool->clock, NULL),
-                                 .effort = VMP_EFFORT_NORMAL,
-                                 .wait = VMP_WAIT_LAST},
-                     .domain = r->domain,
-                     .claim = &claim};
-    vmp_placed placed;
-    vmp_status status = vmp_ladder_take(pool, &plan, &placed);
+    vmp_status status = vmp_ladder_claim(pool, r->domain, VMP_LAYER_MID, batch->bytes,
+                                         vmp_clock_stream(pool->clock, NULL), &claim);
     if (status != VMP_OK) return status;
     r->after = vmp_fence_merge(r->after, claim.fence);
   }

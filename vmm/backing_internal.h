@@ -310,6 +310,10 @@ typedef struct removal {
   int release_code;  // of the release
 } removal;
 
+// backing_home_removal: a mapped chunk's home is to be unmapped.
+removal backing_home_removal(const vmp_backing *b, uint32_t id);
+// backing_home_unmapped notes that it is done: the chunk has no home, its slots are free. Under the lock.
+void backing_home_unmapped(vmp_backing *b, uint32_t id);
 // backing_unmap_batch makes the unmap calls for a list of mappings and notes their codes. Returns how many calls that
 // were. Without the lock.
 #define REMOVAL_BATCH 256u

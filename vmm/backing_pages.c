@@ -119,11 +119,7 @@ static size_t collect_occupants(page_claim *p, uint64_t slot, removal *list, siz
     const chunk *c = backing_chunk(b, id);
     at = c->home + chunk_slots(c);
     if (c->state != CHUNK_PARKED || !vmp_clock_known_complete(b->options.clock, chunk_users(c))) continue;
-    list[count++] = (removal){.slot = c->home,
-                              .slots = chunk_slots(c),
-                              .address = backing_slot_address(b, c->home),
-                              .generation = c->generation,
-                              .id = id};
+    list[count++] = backing_home_removal(b, id);
     chunk_to_transit(&b->chunks, id);
   }
   return count;
@@ -147,15 +143,11 @@ static vmp_status clear_occupants(page_claim *p, removal *list, size_t count) {
   b->transits--;
   callbacks_done(b, &callbacks);
   for (size_t i = 0; i < count; i++) {
-    chunk *c = backing_chunk(b, list[i].id);
     if (list[i].code != 0) {
       chunk_back_to_parked(&b->chunks, list[i].id);
       continue;
     }
-    backing_set_words(b, c->home, chunk_slots(c), 0);
-    backing_log_change(b, c->home, chunk_slots(c));
-    backing_tell(b, VMP_BACKING_UNMAPPED, list[i].id, list[i].slot, list[i].slots, NULL);
-    chunk_unmapped(&b->chunks, list[i].id);
+    backing_home_unmapped(b, list[i].id);
     chunk_to_spare(&b->chunks, list[i].id);
   }
   backing_wake(b);

@@ -13,13 +13,9 @@ static void start_release(vmp_backing *b, uint32_t id, removal *out) {
   chunk *c = backing_chunk(b, id);
   bool mapped = c->state == CHUNK_PARKED;
   chunk_to_transit(&b->chunks, id);
-  *out = (removal){
-      .slot = mapped ? c->home : UINT64_MAX, .slots = mapped ? chunk_slots(c) : 0, .id = id, .handle = c->handle};
-  if (mapped) {
-    out->address = backing_slot_address(b, c->home);
-    out->generation = c->generation;
-    backing_log_change(b, c->home, chunk_slots(c));
-  }
+  *out = mapped ? backing_home_removal(b, id) : (removal){.slot = UINT64_MAX, .id = id};
+  out->handle = c->handle;
+  if (mapped) backing_log_change(b, c->home, chunk_slots(c));
 }
 
 // run_release unmaps and releases a batch of chunks in transit (MAY UNLOCK) and returns the bytes that went back to the
@@ -67,12 +63,7 @@ static uint64_t run_release(vmp_backing *b, removal *list, size_t count, vmp_sta
       *out_stuck += bytes;
       continue;
     }
-    if (list[i].slots > 0) {
-      backing_set_words(b, c->home, chunk_slots(c), 0);
-      backing_log_change(b, c->home, chunk_slots(c));
-      chunk_unmapped(&b->chunks, list[i].id);
-      backing_tell(b, VMP_BACKING_UNMAPPED, list[i].id, list[i].slot, list[i].slots, NULL);
-    }
+    if (list[i].slots > 0) backing_home_unmapped(b, list[i].id);
     if (list[i].release_code != 0) {
       chunk_to_spare(&b->chunks, list[i].id);
       *out_stuck += bytes;

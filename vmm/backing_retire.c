@@ -18,6 +18,24 @@ static int by_slot(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
+removal backing_home_removal(const vmp_backing *b, uint32_t id) {
+  const chunk *c = backing_chunk(b, id);
+  return (removal){.slot = c->home,
+                   .slots = chunk_slots(c),
+                   .address = backing_slot_address(b, c->home),
+                   .generation = c->generation,
+                   .id = id};
+}
+
+void backing_home_unmapped(vmp_backing *b, uint32_t id) {
+  const chunk *c = backing_chunk(b, id);
+  uint64_t slot = c->home, slots = chunk_slots(c);
+  backing_set_words(b, slot, slots, 0);
+  backing_log_change(b, slot, slots);
+  backing_tell(b, VMP_BACKING_UNMAPPED, id, slot, slots, NULL);
+  chunk_unmapped(&b->chunks, id);
+}
+
 // unmap_batch removes the mappings, one call for each run of neighbours. When a run is refused its parts are tried one
 // by one, so that one bad mapping doesn't hold up the others. Without the lock.
 uint64_t backing_unmap_batch(vmp_backing *b, removal *list, size_t count, const callback_list *callbacks) {
@@ -99,13 +117,8 @@ static size_t collect_broken_chunks(vmp_backing *b, removal *list, size_t most) 
   size_t count = 0;
   if (b->chunks.broken_bytes == 0) return 0;
   for (uint32_t id = 1; id <= b->chunks.records.touched && count < most; id++) {
-    const chunk *c = backing_chunk(b, id);
-    if (c->state != CHUNK_BROKEN) continue;
-    list[count++] = (removal){.slot = c->home,
-                              .slots = chunk_slots(c),
-                              .address = backing_slot_address(b, c->home),
-                              .generation = c->generation,
-                              .id = id};
+    if (backing_chunk(b, id)->state != CHUNK_BROKEN) continue;
+    list[count++] = backing_home_removal(b, id);
     chunk_to_transit(&b->chunks, id);
   }
   return count;
@@ -114,15 +127,11 @@ static size_t collect_broken_chunks(vmp_backing *b, removal *list, size_t most) 
 static bool commit_broken_chunks(vmp_backing *b, const removal *list, size_t count) {
   bool changed = false;
   for (size_t i = 0; i < count; i++) {
-    chunk *c = backing_chunk(b, list[i].id);
     if (list[i].code != 0) {
       chunk_to_broken(&b->chunks, list[i].id);
       continue;
     }
-    backing_set_words(b, c->home, chunk_slots(c), 0);
-    backing_log_change(b, c->home, chunk_slots(c));
-    backing_tell(b, VMP_BACKING_UNMAPPED, list[i].id, list[i].slot, list[i].slots, NULL);
-    chunk_unmapped(&b->chunks, list[i].id);
+    backing_home_unmapped(b, list[i].id);
     chunk_to_spare(&b->chunks, list[i].id);
     changed = true;
   }

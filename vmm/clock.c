@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "vmm/align.h"
 #include "vmm/clock_internal.h"
 #include "vmm/driver_error.h"
 #include "vmm/memory.h"
@@ -195,6 +196,14 @@ vmp_fence vmp_clock_fence(vmp_clock *clock, vmp_stream_index stream) {
   uint64_t bit = UINT64_C(1) << stream;
   if (clock_is_demanded(clock) && (atomic_load(&clock->unmarked) & bit) == 0) atomic_fetch_or(&clock->unmarked, bit);
   return (vmp_fence){bit, sequence};
+}
+
+vmp_fence vmp_clock_fence_of(vmp_clock *clock, uint64_t streams) {
+  vmp_fence fence = VMP_FENCE_NONE;
+  for (uint64_t rest = streams; rest != 0; rest &= rest - 1) {
+    fence = vmp_fence_merge(fence, vmp_clock_fence(clock, vmp_lowest_bit(rest)));
+  }
+  return fence;
 }
 
 void vmp_clock_demand(vmp_clock *clock) { atomic_store(&clock->last_demand, atomic_load(&clock->sequence) + 1); }

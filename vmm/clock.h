@@ -56,6 +56,8 @@ uint64_t vmp_clock_thread(void);
 
 // vmp_clock_fence returns "everything submitted to this stream so far".
 vmp_fence vmp_clock_fence(vmp_clock *clock, vmp_stream_index stream);
+// vmp_clock_fence_of does the same for every stream of a mask. Of no stream: VMP_FENCE_NONE.
+vmp_fence vmp_clock_fence_of(vmp_clock *clock, uint64_t streams);
 
 // vmp_clock_demand notes that a stream has looked for memory that others have freed. That a second stream comes, or that
 // a stream is ordered behind another, notes it too. Cheap.
