@@ -86,8 +86,8 @@ static vmp_status claim_batches(resuming *r) {
   for (; r->claimed < r->num_batches; r->claimed++) {
     const range *batch = &r->batches[r->claimed];
     vmp_range_claim claim = {.offset = batch->offset, .bytes = batch->bytes, .fence = VMP_FENCE_NONE};
-    vmp_status status = vmp_ladder_claim(pool, r->domain, VMP_LAYER_MID, batch->bytes,
-                                         vmp_clock_stream(pool->clock, NULL), &claim);
+    vmp_status status =
+        vmp_ladder_claim(pool, r->domain, VMP_LAYER_MID, batch->bytes, vmp_clock_stream(pool->clock, NULL), &claim);
     if (status != VMP_OK) return status;
     r->after = vmp_fence_merge(r->after, claim.fence);
   }

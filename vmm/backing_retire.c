@@ -204,7 +204,8 @@ bool vmp_backing_poll(vmp_backing *b) {
 }
 
 void backing_poll_if_crowded(vmp_backing *b) {
-  if (b->broken.count > 0 || b->chunks.broken_bytes > 0 || b->lost_bytes > 0 || b->retiring.count >= b->polled_places + CROWDED_PLACES) {
+  if (b->broken.count > 0 || b->chunks.broken_bytes > 0 || b->lost_bytes > 0 ||
+      b->retiring.count >= b->polled_places + CROWDED_PLACES) {
     (void)vmp_backing_poll(b);
   }
 }

@@ -24,19 +24,8 @@ typedef struct scenario {
 } scenario;
 
 static void lift(scenario *s) {
-  if (s->host_memory) {
-    vmp_mem_fail_after(0, 0);
-  } else {
-    vmp_host_lift(s->rig->driver);
-  }
+  rig_lift(s->rig, s->host_memory);
   s->faulty = false;
-}
-
-static vmp_pool_stats_data stats_of(scenario *s) {
-  vmp_pool_stats_data stats = VMP_POOL_STATS_INIT;
-  stats.struct_size = offsetof(vmp_pool_stats_data, device_free);  // no driver call
-  VEXPECT_OK(vmp_pool_stats(s->rig->pool, &stats));
-  return stats;
 }
 
 // step_failed looks at what a failed step has left, and lifts the fault.
@@ -48,7 +37,7 @@ static void step_failed(scenario *s, vmp_status status) {
   lift(s);
   if (s->rig->pool == NULL) return;
   VASSERT_OK(vmp_pool_check(s->rig->pool, NULL));
-  vmp_pool_stats_data now = stats_of(s);
+  vmp_pool_stats_data now = rig_quiet_stats(s->rig);
   VASSERT_UINT_EQ(now.live, s->before.live);
   VASSERT_UINT_EQ(now.requested, s->before.requested);
   VASSERT_UINT_EQ(now.blocks, s->before.blocks);
@@ -65,19 +54,19 @@ static void expect_whole(scenario *s) {
 }
 
 // STEP(call): the call works, or it fails, leaves no trace, and works without the fault.
-#define STEP(call)                                     \
-  do {                                                 \
-    VTRACE("%s", #call);                               \
-    if (s->rig->pool != NULL) s->before = stats_of(s); \
-    vmp_status step_status = (call);                   \
-    if (step_status < 0) {                             \
-      step_failed(s, step_status);                     \
-      if (vtest_has_failure()) return;                 \
-      step_status = (call);                            \
-    }                                                  \
-    VASSERT_INT_GE(step_status, 0);                    \
-    if (s->rig->pool != NULL) expect_whole(s);         \
-    if (vtest_has_failure()) return;                   \
+#define STEP(call)                                                 \
+  do {                                                             \
+    VTRACE("%s", #call);                                           \
+    if (s->rig->pool != NULL) s->before = rig_quiet_stats(s->rig); \
+    vmp_status step_status = (call);                               \
+    if (step_status < 0) {                                         \
+      step_failed(s, step_status);                                 \
+      if (vtest_has_failure()) return;                             \
+      step_status = (call);                                        \
+    }                                                              \
+    VASSERT_INT_GE(step_status, 0);                                \
+    if (s->rig->pool != NULL) expect_whole(s);                     \
+    if (vtest_has_failure()) return;                               \
   } while (0)
 
 static vmp_status create(scenario *s) {
@@ -143,7 +132,8 @@ static void play_second(scenario *s, void *b, void *small[3]) {
   STEP(give(s, b, 2));
   STEP(give(s, c, 0));
   STEP(vmp_pool_trim(rig->pool, UINT64_MAX, NULL));
-  if (!s->faulty) VASSERT_UINT_EQ(stats_of(s).broken, 0);  // whatever was broken in between is whole again
+  // whatever was broken in between is whole again
+  if (!s->faulty) VASSERT_UINT_EQ(rig_quiet_stats(s->rig).broken, 0);
 }
 
 // play_capture allocates and frees inside a capture, whose own calls are not the pool's.

@@ -30,11 +30,7 @@ typedef struct scenario {
 } scenario;
 
 static void lift(scenario *s) {
-  if (s->host_memory) {
-    vmp_mem_fail_after(0, 0);
-  } else {
-    vmp_host_lift(s->rig->driver);
-  }
+  rig_lift(s->rig, s->host_memory);
   s->faulty = false;
 }
 
@@ -62,20 +58,13 @@ static void fill(scenario *s, known_block *b) {
   }
 }
 
-static vmp_pool_stats_data stats_of(scenario *s) {
-  vmp_pool_stats_data stats = VMP_POOL_STATS_INIT;
-  stats.struct_size = offsetof(vmp_pool_stats_data, device_free);  // no driver call
-  VEXPECT_OK(vmp_pool_stats(s->rig->pool, &stats));
-  return stats;
-}
-
 // step makes a block `bytes` long, twice if the fault strikes.
 static void step(scenario *s, size_t which, uint64_t bytes, int stream) {
   known_block *b = &s->blocks[which];
   VTRACE("block %zu to %" PRIu64, which, bytes);
   for (int tries = 0; tries < 2; tries++) {
     void *ptr = b->ptr;
-    vmp_pool_stats_data before = stats_of(s);
+    vmp_pool_stats_data before = rig_quiet_stats(s->rig);
     vmp_realloc_report report = VMP_REALLOC_REPORT_INIT;
     vmp_status status = vmp_realloc(s->rig->pool, &ptr, bytes, s->rig->streams[stream], &report);
     VASSERT_OK(vmp_pool_check(s->rig->pool, NULL));
@@ -83,7 +72,7 @@ static void step(scenario *s, size_t which, uint64_t bytes, int stream) {
       VASSERT_TRUE(s->faulty);
       VASSERT_STR_NE(vmp_last_error()->message, "");
       VASSERT_TRUE(ptr == b->ptr);
-      vmp_pool_stats_data after = stats_of(s);
+      vmp_pool_stats_data after = rig_quiet_stats(s->rig);
       VASSERT_UINT_EQ(after.live, before.live);
       VASSERT_UINT_EQ(after.requested, before.requested);
       VASSERT_UINT_EQ(after.blocks, before.blocks);
@@ -145,8 +134,8 @@ static void end(scenario *s) {
   if (s->faulty) lift(s);
   rig_settle(s->rig);
   VASSERT_OK(vmp_pool_trim(s->rig->pool, 0, NULL));
-  VASSERT_UINT_EQ(stats_of(s).broken, 0);
-  VASSERT_UINT_EQ(stats_of(s).mapped + stats_of(s).spare, 0);
+  VASSERT_UINT_EQ(rig_quiet_stats(s->rig).broken, 0);
+  VASSERT_UINT_EQ(rig_quiet_stats(s->rig).mapped + rig_quiet_stats(s->rig).spare, 0);
   pool_rig_teardown(s->rig);  // checks that nothing is left
 }
 

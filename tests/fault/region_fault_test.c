@@ -22,11 +22,7 @@ typedef struct scenario {
 } scenario;
 
 static void lift(scenario *s) {
-  if (s->host_memory) {
-    vmp_mem_fail_after(0, 0);
-  } else {
-    vmp_host_lift(s->rig->driver);
-  }
+  rig_lift(s->rig, s->host_memory);
   s->faulty = false;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/support/faults.h"
+#include "vmm/memory.h"
 
 void pool_rig_setup(pool_rig *rig) { (void)rig; }
 
@@ -80,6 +81,13 @@ vmp_pool_stats_data rig_stats(pool_rig *rig) {
   return stats;
 }
 
+vmp_pool_stats_data rig_quiet_stats(pool_rig *rig) {
+  vmp_pool_stats_data stats = VMP_POOL_STATS_INIT;
+  stats.struct_size = offsetof(vmp_pool_stats_data, device_free);  // no driver call
+  VEXPECT_OK(vmp_pool_stats(rig->pool, &stats));
+  return stats;
+}
+
 vmp_driver_calls rig_calls(pool_rig *rig) {
   vmp_driver_calls calls;
   vmp_driver_get_calls(rig->driver, &calls);
@@ -118,6 +126,37 @@ void rig_touch(pool_rig *rig, void *ptr, uint64_t bytes, vmp_stream stream) {
   VEXPECT_INT_EQ(vmp_host_touch(rig->driver, 0, stream, rig_address(ptr), bytes, true), 0);
 }
 
+// Parts of 64 KiB, each with its seed and number at the beginning of every 4 KiB.
+#define PART_BYTES (64 * KIB)
+static void make_part(unsigned char *part, uint64_t seed, uint64_t number) {
+  for (uint64_t at = 0; at < PART_BYTES; at += 4096) {
+    uint64_t head[2] = {seed * 1000003 + at, number};
+    memset(part + at, (int)((seed + number + (at >> 12)) & 0xff), 4096);
+    memcpy(part + at, head, sizeof head);
+  }
+}
+
+void rig_write_pattern(pool_rig *rig, const void *ptr, uint64_t bytes, uint64_t seed) {
+  static unsigned char part[PART_BYTES];
+  for (uint64_t at = 0; at < bytes; at += PART_BYTES) {
+    uint64_t length = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
+    make_part(part, seed, at / PART_BYTES);
+    VASSERT_INT_EQ(vmp_host_poke(rig->driver, rig_address(ptr) + at, part, (size_t)length), 0);
+  }
+}
+
+void rig_expect_pattern(pool_rig *rig, const void *ptr, uint64_t bytes, uint64_t seed) {
+  static unsigned char part[PART_BYTES], there[PART_BYTES];
+  uint64_t wrong = 0;
+  for (uint64_t at = 0; at < bytes; at += PART_BYTES) {
+    uint64_t length = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
+    make_part(part, seed, at / PART_BYTES);
+    VASSERT_INT_EQ(vmp_host_peek(rig->driver, rig_address(ptr) + at, there, (size_t)length), 0);
+    wrong += memcmp(part, there, (size_t)length) != 0;
+  }
+  VEXPECT_UINT_EQ(wrong, 0);
+}
+
 void rig_check(pool_rig *rig) {
   VEXPECT_OK(vmp_pool_check(rig->pool, NULL));
   check_driver(rig);
@@ -125,6 +164,14 @@ void rig_check(pool_rig *rig) {
 
 static void run_all(pool_rig *rig) {
   while (vmp_host_step(rig->driver, 1000) > 0) {
+  }
+}
+
+void rig_lift(pool_rig *rig, bool host_memory) {
+  if (host_memory) {
+    vmp_mem_fail_after(0, 0);
+  } else {
+    vmp_host_lift(rig->driver);
   }
 }
 

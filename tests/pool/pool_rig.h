@@ -37,6 +37,8 @@ void rig_open(pool_rig *rig, uint64_t device_bytes, const char *conf);
 void rig_destroy(pool_rig *rig);
 
 vmp_pool_stats_data rig_stats(pool_rig *rig);
+// rig_quiet_stats makes no driver call: without device_free.
+vmp_pool_stats_data rig_quiet_stats(pool_rig *rig);
 vmp_driver_calls rig_calls(pool_rig *rig);
 vmp_host_counters rig_counters(pool_rig *rig);
 vmp_host_census rig_census(pool_rig *rig);
@@ -47,8 +49,14 @@ void *rig_alloc(pool_rig *rig, uint64_t bytes, vmp_stream stream);
 void rig_free(pool_rig *rig, void *ptr, vmp_stream stream);
 // rig_touch queues a kernel that writes the whole range.
 void rig_touch(pool_rig *rig, void *ptr, uint64_t bytes, vmp_stream stream);
+// rig_write_pattern writes what depends on seed and position, rig_expect_pattern compares with it; both past all
+// queues.
+void rig_write_pattern(pool_rig *rig, const void *ptr, uint64_t bytes, uint64_t seed);
+void rig_expect_pattern(pool_rig *rig, const void *ptr, uint64_t bytes, uint64_t seed);
 // rig_check verifies every invariant of the pool and of the host driver.
 void rig_check(pool_rig *rig);
+// rig_lift ends the faults of host memory, or those of the driver.
+void rig_lift(pool_rig *rig, bool host_memory);
 // rig_settle lets all queued work run, and the pool see that it has.
 void rig_settle(pool_rig *rig);
 

@@ -12,37 +12,6 @@
 #include "tests/support/vtest_rng.h"
 #include "vmm/memory.h"
 
-// The pattern of a block: parts of 256 KiB, each with its seed and number at the beginning of every 4 KiB.
-#define PART_BYTES (256 * KIB)
-static void make_part(unsigned char *part, uint64_t seed, uint64_t number) {
-  for (uint64_t at = 0; at < PART_BYTES; at += 4096) {
-    uint64_t head[2] = {seed * 1000003 + at, number};
-    memset(part + at, (int)((seed + number + (at >> 12)) & 0xff), 4096);
-    memcpy(part + at, head, sizeof head);
-  }
-}
-
-static void write_pattern(pool_rig *rig, void *ptr, uint64_t bytes, uint64_t seed) {
-  static unsigned char part[PART_BYTES];
-  for (uint64_t at = 0; at < bytes; at += PART_BYTES) {
-    uint64_t length = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
-    make_part(part, seed, at / PART_BYTES);
-    VASSERT_INT_EQ(vmp_host_poke(rig->driver, rig_address(ptr) + at, part, (size_t)length), 0);
-  }
-}
-
-static void expect_pattern(pool_rig *rig, void *ptr, uint64_t bytes, uint64_t seed) {
-  static unsigned char part[PART_BYTES], there[PART_BYTES];
-  uint64_t wrong = 0;
-  for (uint64_t at = 0; at < bytes; at += PART_BYTES) {
-    uint64_t length = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
-    make_part(part, seed, at / PART_BYTES);
-    VASSERT_INT_EQ(vmp_host_peek(rig->driver, rig_address(ptr) + at, there, (size_t)length), 0);
-    wrong += memcmp(part, there, (size_t)length) != 0;
-  }
-  VEXPECT_UINT_EQ(wrong, 0);
-}
-
 static vmp_realloc_report resize(pool_rig *rig, void **ptr, uint64_t bytes, vmp_stream stream) {
   vmp_realloc_report report = VMP_REALLOC_REPORT_INIT;
   void *before = *ptr;
@@ -66,7 +35,7 @@ VTEST_F(Realloc, OneGibToTwoCopiesNothing, pool_rig) {
   void *block = rig_alloc(rig, GIB, rig->streams[0]);
   void *wall = rig_alloc(rig, 8 * MIB, rig->streams[0]);  // right behind it: no room to grow
   VASSERT_TRUE(rig_address(wall) == rig_address(block) + GIB);
-  write_pattern(rig, block, GIB, 1);
+  rig_write_pattern(rig, block, GIB, 1);
   rig_touch(rig, block, GIB, rig->streams[0]);  // queued with the old address, and still to run
   vmp_driver_calls before = rig_calls(rig);
   vmp_pool_stats_data old = rig_stats(rig);
@@ -94,7 +63,7 @@ VTEST_F(Realloc, OneGibToTwoCopiesNothing, pool_rig) {
   rig_check(rig);
   rig_settle(rig);
   VEXPECT_UINT_EQ(rig_stats(rig).retiring, 0);
-  expect_pattern(rig, block, GIB, 1);
+  rig_expect_pattern(rig, block, GIB, 1);
   rig_free(rig, block, rig->streams[0]);
   rig_free(rig, wall, rig->streams[0]);
 }
@@ -104,7 +73,7 @@ VTEST_F(Realloc, GrowsWhereItIs, pool_rig) {
   rig_open(rig, 8 * GIB, NULL);
   VASSERT_NO_FAILURE();
   void *block = rig_alloc(rig, GIB, NULL);
-  write_pattern(rig, block, 3 * MIB, 2);
+  rig_write_pattern(rig, block, 3 * MIB, 2);
   vmp_driver_calls before = rig_calls(rig);
   vmp_realloc_report report = resize(rig, &block, 2 * GIB, NULL);
   vmp_driver_calls after = rig_calls(rig);
@@ -112,7 +81,7 @@ VTEST_F(Realloc, GrowsWhereItIs, pool_rig) {
   VEXPECT_UINT_EQ(report.copied_bytes + report.remapped_bytes, 0);
   VEXPECT_UINT_EQ(after.map - before.map, 32);
   VEXPECT_UINT_EQ(block_info(rig, block).requested_bytes, 2 * GIB);
-  expect_pattern(rig, block, 3 * MIB, 2);
+  rig_expect_pattern(rig, block, 3 * MIB, 2);
   rig_check(rig);
   // Within what is mapped already no driver call is needed.
   report = resize(rig, &block, 700 * MIB, NULL);
@@ -151,7 +120,7 @@ VTEST_F(Realloc, SmallBlocks, pool_rig) {
   rig_open(rig, GIB, NULL);
   VASSERT_NO_FAILURE();
   void *block = rig_alloc(rig, 700, NULL);
-  write_pattern(rig, block, 700, 3);
+  rig_write_pattern(rig, block, 700, 3);
   vmp_realloc_report report = resize(rig, &block, 1000, NULL);  // the object holds 1024
   VEXPECT_INT_EQ(report.moved, 0);
   VEXPECT_UINT_EQ(block_info(rig, block).requested_bytes, 1000);
@@ -159,18 +128,18 @@ VTEST_F(Realloc, SmallBlocks, pool_rig) {
   VEXPECT_INT_EQ(report.moved, 1);
   VEXPECT_UINT_EQ(report.copied_bytes, 1000);
   rig_settle(rig);
-  expect_pattern(rig, block, 700, 3);
-  write_pattern(rig, block, 40000, 4);
+  rig_expect_pattern(rig, block, 700, 3);
+  rig_write_pattern(rig, block, 40000, 4);
   report = resize(rig, &block, 3 * MIB, NULL);  // to mid
   VEXPECT_UINT_EQ(report.copied_bytes, 40000);
   VEXPECT_STR_EQ(block_info(rig, block).layer, "mid");
   rig_settle(rig);
-  expect_pattern(rig, block, 40000, 4);
+  rig_expect_pattern(rig, block, 40000, 4);
   report = resize(rig, &block, 100, NULL);  // stays mid's, and holds 512
   VEXPECT_INT_EQ(report.moved, 0);
   VEXPECT_STR_EQ(block_info(rig, block).layer, "mid");
   VEXPECT_UINT_EQ(block_info(rig, block).bytes, 512);
-  expect_pattern(rig, block, 100, 4);
+  rig_expect_pattern(rig, block, 100, 4);
   rig_check(rig);
   rig_free(rig, block, NULL);
 }
@@ -181,11 +150,11 @@ VTEST_F(Realloc, BuddyBlocks, pool_rig) {
   VASSERT_NO_FAILURE();
   void *block = rig_alloc(rig, 30 * MIB, NULL);
   VEXPECT_STR_EQ(block_info(rig, block).layer, "buddy");
-  write_pattern(rig, block, 30 * MIB, 5);
+  rig_write_pattern(rig, block, 30 * MIB, 5);
   vmp_realloc_report report = resize(rig, &block, 100 * MIB, NULL);  // into its own tail and what lies behind
   VEXPECT_INT_EQ(report.moved, 0);
   rig_check(rig);
-  expect_pattern(rig, block, 30 * MIB, 5);
+  rig_expect_pattern(rig, block, 30 * MIB, 5);
   report = resize(rig, &block, 22 * MIB + 1, NULL);
   VEXPECT_INT_EQ(report.moved, 0);
   VEXPECT_UINT_EQ(block_info(rig, block).bytes, 24 * MIB);
@@ -198,7 +167,7 @@ VTEST_F(Realloc, BuddyBlocks, pool_rig) {
   VEXPECT_UINT_GT(report.remapped_bytes, 0);
   rig_check(rig);
   rig_settle(rig);
-  expect_pattern(rig, block, 22 * MIB + 1, 5);
+  rig_expect_pattern(rig, block, 22 * MIB + 1, 5);
   rig_check(rig);
   rig_free(rig, block, NULL);
   rig_free(rig, wall, NULL);
@@ -211,12 +180,12 @@ VTEST_F(Realloc, GuardedBlocks, pool_rig) {
   rig_open(rig, GIB, "guard_slots:1");
   VASSERT_NO_FAILURE();
   void *block = rig_alloc(rig, 5 * MIB, NULL);
-  write_pattern(rig, block, 5 * MIB, 6);
+  rig_write_pattern(rig, block, 5 * MIB, 6);
   VEXPECT_INT_EQ(resize(rig, &block, 3 * MIB, NULL).moved, 0);
   rig_check(rig);
   VEXPECT_UINT_EQ(resize(rig, &block, 9 * MIB, NULL).copied_bytes, 3 * MIB);
   rig_settle(rig);
-  expect_pattern(rig, block, 3 * MIB, 6);
+  rig_expect_pattern(rig, block, 3 * MIB, 6);
   rig_check(rig);
   rig_free(rig, block, NULL);
 }
@@ -231,18 +200,18 @@ VTEST_F(Realloc, CopiesOnlyWhatSharesAChunk, pool_rig) {
   void *behind = rig_alloc(rig, 5 * MIB, NULL);
   VASSERT_TRUE(rig_address(block) == rig_address(before) + 300 * KIB);
   VASSERT_TRUE(rig_address(behind) == rig_address(block) + 9 * MIB);
-  write_pattern(rig, block, 9 * MIB, 6);
-  write_pattern(rig, behind, 5 * MIB, 7);
-  write_pattern(rig, before, 300 * KIB, 8);
+  rig_write_pattern(rig, block, 9 * MIB, 6);
+  rig_write_pattern(rig, behind, 5 * MIB, 7);
+  rig_write_pattern(rig, before, 300 * KIB, 8);
   vmp_realloc_report report = resize(rig, &block, 20 * MIB, NULL);
   VEXPECT_INT_EQ(report.moved, 1);
   VEXPECT_UINT_EQ(report.remapped_bytes, 6 * MIB);
   VEXPECT_UINT_EQ(report.copied_bytes, 3 * MIB);
   rig_check(rig);
   rig_settle(rig);
-  expect_pattern(rig, block, 9 * MIB, 6);
-  expect_pattern(rig, behind, 5 * MIB, 7);
-  expect_pattern(rig, before, 300 * KIB, 8);
+  rig_expect_pattern(rig, block, 9 * MIB, 6);
+  rig_expect_pattern(rig, behind, 5 * MIB, 7);
+  rig_expect_pattern(rig, before, 300 * KIB, 8);
   VEXPECT_UINT_EQ(rig_address(block) % GRANULE, 300 * KIB);  // the content keeps its place in the chunks
   rig_free(rig, before, NULL);
   rig_free(rig, block, NULL);
@@ -334,7 +303,7 @@ VTEST_F(Realloc, OutOfMemoryChangesNothing, pool_rig) {
   rig_open(rig, 64 * MIB, "chunk_max:2MiB,no_map_ahead:1");
   VASSERT_NO_FAILURE();
   void *other = rig_alloc(rig, 4 * MIB, NULL), *block = rig_alloc(rig, 40 * MIB, NULL), *wall = NULL;
-  write_pattern(rig, block, 40 * MIB, 9);
+  rig_write_pattern(rig, block, 40 * MIB, 9);
   for (int i = 0; i < 2; i++) {
     void *before = block;
     if (i == 1) wall = rig_alloc(rig, 2 * MIB, NULL);
@@ -346,10 +315,10 @@ VTEST_F(Realloc, OutOfMemoryChangesNothing, pool_rig) {
     rig_expect_same_state(&stats, &after);
     rig_check(rig);
   }
-  expect_pattern(rig, block, 40 * MIB, 9);
+  rig_expect_pattern(rig, block, 40 * MIB, 9);
   (void)resize(rig, &block, 58 * MIB, NULL);  // all that is left
   rig_settle(rig);
-  expect_pattern(rig, block, 40 * MIB, 9);
+  rig_expect_pattern(rig, block, 40 * MIB, 9);
   rig_check(rig);
   rig_free(rig, block, NULL);
   rig_free(rig, wall, NULL);
@@ -525,7 +494,7 @@ VTEST_F(Realloc, WaitsForCompaction, pool_rig) {
   void *blocks[BLOCKS];
   for (size_t i = 0; i < BLOCKS; i++) blocks[i] = rig_alloc(rig, 4 * MIB, NULL);
   meanwhile m = {.rig = rig, .blocks = {blocks[0], blocks[4]}, .bytes = {MIB, 40 * MIB}};
-  for (size_t i = 0; i < CHANGED; i++) write_pattern(rig, m.blocks[i], 4 * MIB, i + 1);
+  for (size_t i = 0; i < CHANGED; i++) rig_write_pattern(rig, m.blocks[i], 4 * MIB, i + 1);
   for (size_t i = 0; i < BLOCKS; i++) {
     if (i % 4 != 0) rig_free(rig, blocks[i], NULL);
   }
@@ -545,8 +514,8 @@ VTEST_F(Realloc, WaitsForCompaction, pool_rig) {
   VEXPECT_UINT_EQ(report.split_chunks, 1);
   rig_settle(rig);
   VEXPECT_OK(vmp_pool_check(rig->pool, NULL));
-  expect_pattern(rig, m.blocks[0], MIB, 1);
-  expect_pattern(rig, m.blocks[1], 4 * MIB, 2);
+  rig_expect_pattern(rig, m.blocks[0], MIB, 1);
+  rig_expect_pattern(rig, m.blocks[1], 4 * MIB, 2);
   for (size_t i = 0; i < CHANGED; i++) rig_free(rig, m.blocks[i], NULL);
 }
 
@@ -592,8 +561,8 @@ VTEST_F(Realloc, CallsForRoom, pool_rig) {
   VASSERT_OK(vmp_alloc_with(rig->pool, &own, 16 * MIB, NULL, &options));
   options.tag = s.kept;
   VASSERT_OK(vmp_alloc_with(rig->pool, &kept, 32 * MIB, NULL, &options));
-  write_pattern(rig, own, 16 * MIB, 1);
-  write_pattern(rig, kept, 32 * MIB, 2);
+  rig_write_pattern(rig, own, 16 * MIB, 1);
+  rig_write_pattern(rig, kept, 32 * MIB, 2);
   VASSERT_OK(vmp_pool_set_oom_callback(rig->pool, make_room, &s));
   (void)resize(rig, &own, 44 * MIB, NULL);
   VEXPECT_INT_EQ(s.calls, 1);
@@ -602,11 +571,11 @@ VTEST_F(Realloc, CallsForRoom, pool_rig) {
   VEXPECT_OK(s.kept_suspended);
   VEXPECT_OK(s.resized);
   VEXPECT_OK(s.pinned);
-  expect_pattern(rig, own, 16 * MIB, 1);
+  rig_expect_pattern(rig, own, 16 * MIB, 1);
   VEXPECT_OK(vmp_pool_set_oom_callback(rig->pool, NULL, NULL));
   rig_free(rig, own, NULL);
   VEXPECT_OK(vmp_pool_resume(rig->pool, s.kept));
-  expect_pattern(rig, kept, 32 * MIB, 2);
+  rig_expect_pattern(rig, kept, 32 * MIB, 2);
   rig_free(rig, kept, NULL);
   rig_free(rig, s.other, NULL);
 }

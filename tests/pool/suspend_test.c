@@ -48,35 +48,6 @@ static void resume(pool_rig *rig, vmp_tag tag) {
   VEXPECT_UINT_EQ(info_of(rig, tag).suspended + info_of(rig, tag).backup, 0);
 }
 
-// Patterns in parts of 64 KiB, written and compared past all queues.
-#define PART_BYTES (64 * KIB)
-static void make_part(unsigned char *part, uint64_t seed, uint64_t number) {
-  for (uint64_t at = 0; at < PART_BYTES; at += 4096) {
-    uint64_t head[2] = {seed * 1000003 + at, number};
-    memset(part + at, (int)((seed + number + (at >> 12)) & 0xff), 4096);
-    memcpy(part + at, head, sizeof head);
-  }
-}
-static void write_pattern(pool_rig *rig, const void *ptr, uint64_t bytes, uint64_t seed) {
-  static unsigned char part[PART_BYTES];
-  for (uint64_t at = 0; at < bytes; at += PART_BYTES) {
-    uint64_t length = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
-    make_part(part, seed, at / PART_BYTES);
-    VASSERT_INT_EQ(vmp_host_poke(rig->driver, rig_address(ptr) + at, part, (size_t)length), 0);
-  }
-}
-static void expect_pattern(pool_rig *rig, const void *ptr, uint64_t bytes, uint64_t seed) {
-  static unsigned char part[PART_BYTES], there[PART_BYTES];
-  uint64_t wrong = 0;
-  for (uint64_t at = 0; at < bytes; at += PART_BYTES) {
-    uint64_t length = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
-    make_part(part, seed, at / PART_BYTES);
-    VASSERT_INT_EQ(vmp_host_peek(rig->driver, rig_address(ptr) + at, there, (size_t)length), 0);
-    wrong += memcmp(part, there, (size_t)length) != 0;
-  }
-  VEXPECT_UINT_EQ(wrong, 0);
-}
-
 static void print_calls(const char *what, const vmp_driver_calls *a, const vmp_driver_calls *b) {
   printf("%s: create %llu, map %llu, set-access %llu, unmap %llu, release %llu\n", what,
          (unsigned long long)(b->create - a->create), (unsigned long long)(b->map - a->map),
@@ -103,7 +74,7 @@ VTEST_F(Suspend, TwoGibInHundredBlocksComeBack, pool_rig) {
     left -= sizes[i];
     blocks[i] = alloc_in(rig, tag, sizes[i]);
     VASSERT_NO_FAILURE();
-    write_pattern(rig, blocks[i], sizes[i], i);
+    rig_write_pattern(rig, blocks[i], sizes[i], i);
   }
   uint64_t live = rig_stats(rig).live, mapped = rig_stats(rig).mapped;
   vmp_driver_calls a = rig_calls(rig), b, c;
@@ -126,7 +97,7 @@ VTEST_F(Suspend, TwoGibInHundredBlocksComeBack, pool_rig) {
   VEXPECT_UINT_LE(c.set_access - b.set_access, 8);  // in batches
   rig_check(rig);
   for (size_t i = 0; i < BLOCKS; i++) {
-    expect_pattern(rig, blocks[i], sizes[i], i);
+    rig_expect_pattern(rig, blocks[i], sizes[i], i);
     rig_free(rig, blocks[i], rig->streams[0]);
   }
 }
@@ -173,9 +144,9 @@ VTEST_F(Suspend, Case35IsIdempotent, pool_rig) {
   void *small[3], *a = alloc_in(rig, tag, 8 * MIB), *b = alloc_in(rig, tag, 6 * MIB), *refused = NULL;
   for (size_t i = 0; i < 3; i++) small[i] = alloc_in(rig, tag, 1000);
   void *other = rig_alloc(rig, 10 * MIB, rig->streams[0]);
-  write_pattern(rig, b, 6 * MIB, 1);
-  write_pattern(rig, small[1], 1000, 2);
-  write_pattern(rig, other, 10 * MIB, 3);
+  rig_write_pattern(rig, b, 6 * MIB, 1);
+  rig_write_pattern(rig, small[1], 1000, 2);
+  rig_write_pattern(rig, other, 10 * MIB, 3);
   resume(rig, tag);
   VEXPECT_UINT_GT(suspend(rig, tag, VMP_SUSPEND_KEEP).released_bytes, 0);
   uint64_t handles = rig_census(rig).handles;
@@ -201,9 +172,9 @@ VTEST_F(Suspend, Case35IsIdempotent, pool_rig) {
   resume(rig, tag);
   resume(rig, tag);
   VEXPECT_UINT_EQ(info_of(rig, tag).blocks, 3);
-  expect_pattern(rig, b, 6 * MIB, 1);
-  expect_pattern(rig, small[1], 1000, 2);
-  expect_pattern(rig, other, 10 * MIB, 3);
+  rig_expect_pattern(rig, b, 6 * MIB, 1);
+  rig_expect_pattern(rig, small[1], 1000, 2);
+  rig_expect_pattern(rig, other, 10 * MIB, 3);
   rig_check(rig);
   void *again = alloc_in(rig, tag, 8 * MIB);
   rig_free(rig, again, rig->streams[0]);
@@ -221,7 +192,7 @@ VTEST_F(Suspend, Case34OutOfMemoryLeavesItSuspended, pool_rig) {
   void *blocks[4];
   for (size_t i = 0; i < 4; i++) {
     blocks[i] = alloc_in(rig, tag, 40 * MIB);
-    write_pattern(rig, blocks[i], 40 * MIB, i);
+    rig_write_pattern(rig, blocks[i], 40 * MIB, i);
   }
   (void)suspend(rig, tag, VMP_SUSPEND_KEEP);
   vmp_host_set_foreign(rig->driver, 0, 150 * MIB);
@@ -237,7 +208,7 @@ VTEST_F(Suspend, Case34OutOfMemoryLeavesItSuspended, pool_rig) {
   vmp_host_set_foreign(rig->driver, 0, 0);
   resume(rig, tag);
   for (size_t i = 0; i < 3; i++) {
-    expect_pattern(rig, blocks[i], 40 * MIB, i);
+    rig_expect_pattern(rig, blocks[i], 40 * MIB, i);
     rig_free(rig, blocks[i], rig->streams[0]);
   }
 }
@@ -277,9 +248,9 @@ VTEST_F(Suspend, Case77TheReportTellsWhatWentBack, pool_rig) {
   void *small[2] = {alloc_in(rig, tag, 2000), alloc_in(rig, tag, 2000)};
   VASSERT_OK(vmp_pin(rig->pool, pinned, "nccl"));
   VASSERT_OK(vmp_pin(rig->pool, small[0], "nccl"));
-  write_pattern(rig, pinned, 30 * MIB, 4);
-  write_pattern(rig, free_one, 50 * MIB, 5);
-  write_pattern(rig, small[1], 2000, 6);
+  rig_write_pattern(rig, pinned, 30 * MIB, 4);
+  rig_write_pattern(rig, free_one, 50 * MIB, 5);
+  rig_write_pattern(rig, small[1], 2000, 6);
   uint64_t generation = 0, now = 0;
   VEXPECT_OK(vmp_range_generation(rig->pool, pinned, 30 * MIB, &generation));
   report = suspend(rig, tag, VMP_SUSPEND_KEEP);
@@ -289,7 +260,7 @@ VTEST_F(Suspend, Case77TheReportTellsWhatWentBack, pool_rig) {
   VEXPECT_UINT_GE(report.released_bytes, 46 * MIB);  // its ends may share chunks with what stays
   VEXPECT_OK(vmp_range_generation(rig->pool, pinned, 30 * MIB, &now));
   VEXPECT_UINT_EQ(now, generation);
-  expect_pattern(rig, pinned, 30 * MIB, 4);
+  rig_expect_pattern(rig, pinned, 30 * MIB, 4);
   rig_check(rig);
   // Unpinned while suspended: the next suspend takes it along.
   VEXPECT_OK(vmp_unpin(rig->pool, pinned));
@@ -300,9 +271,9 @@ VTEST_F(Suspend, Case77TheReportTellsWhatWentBack, pool_rig) {
   VEXPECT_UINT_EQ(rig_census(rig).physical_bytes, 0);
   rig_check(rig);
   resume(rig, tag);
-  expect_pattern(rig, pinned, 30 * MIB, 4);
-  expect_pattern(rig, free_one, 50 * MIB, 5);
-  expect_pattern(rig, small[1], 2000, 6);
+  rig_expect_pattern(rig, pinned, 30 * MIB, 4);
+  rig_expect_pattern(rig, free_one, 50 * MIB, 5);
+  rig_expect_pattern(rig, small[1], 2000, 6);
   rig_free(rig, pinned, rig->streams[0]);
   rig_free(rig, free_one, rig->streams[0]);
   for (size_t i = 0; i < 2; i++) rig_free(rig, small[i], rig->streams[0]);
@@ -365,7 +336,7 @@ VTEST_F(Suspend, ContentByCallback, pool_rig) {
   void *blocks[3];
   for (size_t i = 0; i < 3; i++) {
     blocks[i] = alloc_in(rig, tag, (i + 1) * 5 * MIB);
-    write_pattern(rig, blocks[i], (i + 1) * 5 * MIB, i);
+    rig_write_pattern(rig, blocks[i], (i + 1) * 5 * MIB, i);
   }
   store s = {.rig = rig, .save_status = VMP_ERROR_IO};
   vmp_suspend_options options = VMP_SUSPEND_OPTIONS_INIT;
@@ -376,7 +347,7 @@ VTEST_F(Suspend, ContentByCallback, pool_rig) {
   options.load = load;
   VEXPECT_INT_EQ(vmp_pool_suspend(rig->pool, tag, &options), VMP_ERROR_IO);
   VEXPECT_INT_EQ(info_of(rig, tag).state, VMP_TAG_RESIDENT);
-  expect_pattern(rig, blocks[2], 15 * MIB, 2);
+  rig_expect_pattern(rig, blocks[2], 15 * MIB, 2);
   s.save_status = VMP_OK;
   VEXPECT_OK(vmp_pool_suspend(rig->pool, tag, &options));
   VEXPECT_UINT_EQ(s.count, 3);
@@ -389,8 +360,8 @@ VTEST_F(Suspend, ContentByCallback, pool_rig) {
   s.load_status = VMP_OK;
   resume(rig, tag);
   VEXPECT_UINT_EQ(s.loads, 2);
-  expect_pattern(rig, blocks[0], 5 * MIB, 0);
-  expect_pattern(rig, blocks[2], 15 * MIB, 2);
+  rig_expect_pattern(rig, blocks[0], 5 * MIB, 0);
+  rig_expect_pattern(rig, blocks[2], 15 * MIB, 2);
   rig_free(rig, blocks[0], rig->streams[0]);
   rig_free(rig, blocks[2], rig->streams[0]);
   for (size_t i = 0; i < s.count; i++) free(s.data[i]);
@@ -505,7 +476,7 @@ VTEST_F(Suspend, OtherThreadsGoOn, pool_rig) {
   vmp_tag tag = create_tag(rig, "a");
   for (size_t i = 0; i < KEPT; i++) {
     kept[i] = alloc_in(rig, tag, (i + 1) * 700 * KIB);
-    write_pattern(rig, kept[i], (i + 1) * 700 * KIB, i);
+    rig_write_pattern(rig, kept[i], (i + 1) * 700 * KIB, i);
   }
   for (size_t i = 0; i < VICTIMS; i++) victims[i] = alloc_in(rig, tag, i % 2 == 0 ? 3000 : 500 * KIB);
   beside b = {.rig = rig, .tag = tag, .victims = victims, .num_victims = VICTIMS};
@@ -521,7 +492,7 @@ VTEST_F(Suspend, OtherThreadsGoOn, pool_rig) {
   VASSERT_INT_EQ(pthread_join(thread, NULL), 0);
   rig_check(rig);
   for (size_t i = 0; i < KEPT; i++) {
-    expect_pattern(rig, kept[i], (i + 1) * 700 * KIB, i);
+    rig_expect_pattern(rig, kept[i], (i + 1) * 700 * KIB, i);
     rig_free(rig, kept[i], rig->streams[0]);
   }
   VEXPECT_UINT_EQ(info_of(rig, tag).blocks, 0);
@@ -568,22 +539,22 @@ static void play(pool_rig *rig, vmp_host_work mode, uint64_t seed) {
       b->ptr = alloc_in(rig, tags[b->tag], b->bytes);
       VASSERT_TRUE(b->ptr != NULL);
       VEXPECT_OK(vmp_host_stream_synchronize(rig->driver, 0, rig->streams[0]));
-      write_pattern(rig, b->ptr, b->bytes, b->seed);
+      rig_write_pattern(rig, b->ptr, b->bytes, b->seed);
       for (int s = 0; s < RIG_STREAMS; s++) VEXPECT_OK(vmp_record_use(rig->pool, b->ptr, rig->streams[s]));
     } else if (what < 10) {
-      if (!away[b->tag]) expect_pattern(rig, b->ptr, b->bytes, b->seed);
+      if (!away[b->tag]) rig_expect_pattern(rig, b->ptr, b->bytes, b->seed);
       rig_free(rig, b->ptr, rig->streams[vtest_rng_below(&rng, RIG_STREAMS)]);
       b->ptr = NULL;
     } else if (!away[b->tag]) {
       rig_touch(rig, b->ptr, b->bytes, rig->streams[vtest_rng_below(&rng, RIG_STREAMS)]);
-      expect_pattern(rig, b->ptr, b->bytes, b->seed);
+      rig_expect_pattern(rig, b->ptr, b->bytes, b->seed);
     }
     if (i % 64 == 0) VEXPECT_OK(vmp_pool_check(rig->pool, NULL));
   }
   for (int t = 1; t < TAGS; t++) VEXPECT_OK(vmp_pool_resume(rig->pool, tags[t]));
   for (size_t i = 0; i < BLOCKS; i++) {
     if (blocks[i].ptr == NULL) continue;
-    expect_pattern(rig, blocks[i].ptr, blocks[i].bytes, blocks[i].seed);
+    rig_expect_pattern(rig, blocks[i].ptr, blocks[i].bytes, blocks[i].seed);
     rig_free(rig, blocks[i].ptr, rig->streams[0]);
   }
   VEXPECT_UINT_GT(suspends, 10);

@@ -6,7 +6,6 @@
 
 #include "tests/support/vtest.h"
 #include "tests/tool/snapshot_support.h"
-#include "tools/common/file.h"
 
 typedef struct golden {
   const char *name, *snapshot, *text;
@@ -36,20 +35,9 @@ static char *draw(const snapshot *s, const map_style *style, unsigned rows) {
 
 VTEST_P(Map, LooksAsAgreed, golden, goldens, golden_name) {
   snapshot s;
-  char path[256];
-  tool_error error = {{0}};
   VASSERT_TRUE(load_golden_snapshot(&s, p->snapshot));
   char *drawn = draw(&s, &p->style, p->rows);
-  snprintf(path, sizeof(path), GOLDEN_DIR "%s", p->text);
-  file_text file = {0};
-  if (file_load(&file, path, &error)) {
-    char *expected = strndup(file.text, file.bytes);
-    VEXPECT_STR_EQ(drawn, expected);
-    free(expected);
-    free(file.text);
-  } else {
-    VADD_FAILURE("%s; drawn was:\n%s", error.text, drawn);
-  }
+  expect_golden_text(drawn, p->text);
   free(drawn);
   snapshot_destroy(&s);
 }

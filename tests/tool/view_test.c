@@ -4,7 +4,6 @@
 
 #include "tests/support/vtest.h"
 #include "tests/tool/snapshot_support.h"
-#include "tools/common/file.h"
 #include "tools/vmpool/map.h"
 #include "tools/vmpool/views.h"
 
@@ -54,21 +53,12 @@ static char *draw_text(view which, const map_style *style, const snapshot *a, co
 
 VTEST_P(View, LooksAsAgreed, golden, goldens, golden_name) {
   snapshot a, b;
-  char path[256];
-  tool_error error = {{0}};
+  char text[128];
   VASSERT_TRUE(load_golden_snapshot(&a, "before.json"));
   VASSERT_TRUE(load_golden_snapshot(&b, p->view == OOM ? "failed.json" : "after.json"));
   char *drawn = draw_text(p->view, &p->style, &a, &b);
-  snprintf(path, sizeof(path), GOLDEN_DIR "%s.txt", p->name);
-  file_text file = {0};
-  if (file_load(&file, path, &error)) {
-    char *expected = strndup(file.text, file.bytes);
-    VEXPECT_STR_EQ(drawn, expected);
-    free(expected);
-    free(file.text);
-  } else {
-    VADD_FAILURE("%s; drawn was:\n%s", error.text, drawn);
-  }
+  snprintf(text, sizeof(text), "%s.txt", p->name);
+  expect_golden_text(drawn, text);
   free(drawn);
   snapshot_destroy(&a);
   snapshot_destroy(&b);
