@@ -3,6 +3,8 @@
 // Rules that hold for every function
 //   - Every call returns a vmp_status; VMP_OK is 0, errors are negative, and vmp_last_error() has the sentence.
 //     After an error nothing has changed, and output parameters are untouched.
+//   - VMP_ERROR_INVALID_VALUE: a handle or an output parameter is NULL, or a struct was not initialised.
+//     VMP_ERROR_FORKED: the process is a fork of the one that made the pool. Neither is named again at each function.
 //   - Functions are thread-safe unless they say otherwise. None calls back into the caller with a lock held.
 //   - Handles are opaque and belong to the caller until the matching _close or _destroy.
 //   - Option structs begin with struct_size; use the _INIT macro. Zero means "the default".
@@ -202,6 +204,7 @@ VMP_API vmp_status vmp_pool_destroy(vmp_pool *pool);
 VMP_API vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream);
 
 // vmp_alloc_aligned: `alignment` is a power of two up to 64 GiB (VMP_MAX_ALIGNMENT); VMP_ERROR_INVALID_VALUE otherwise.
+// Other errors as for vmp_alloc.
 #define VMP_MAX_ALIGNMENT (UINT64_C(1) << 36)
 VMP_API vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_t alignment, vmp_stream stream);
 
@@ -220,7 +223,7 @@ VMP_API vmp_status vmp_record_use(vmp_pool *pool, void *ptr, vmp_stream stream);
 // vmp_stream_retired tells the pool, before cuStreamDestroy, that a stream will not be used any more. A pool that isn't
 // told finds out when it needs to know what the stream's handle still runs, if another stream has the handle by then;
 // the host then waits for the whole context (renamed_streams in the statistics).
-// VMP_ERROR_DRIVER, VMP_ERROR_STICKY.
+// VMP_ERROR_CAPTURE (the stream captures), VMP_ERROR_DRIVER, VMP_ERROR_STICKY.
 VMP_API vmp_status vmp_stream_retired(vmp_pool *pool, vmp_stream stream);
 
 // vmp_block_query tells about the live block that holds `ptr` (which may point inside it), without a driver
@@ -241,7 +244,7 @@ VMP_API vmp_status vmp_block_query(vmp_pool *pool, const void *ptr, vmp_block_in
 
 // vmp_pool_set_limit changes a limit while the pool runs. A lower hard limit gives spare and parked memory back at
 // once as far as its work has finished; VMP_PENDING: live memory is still above it, new memory is refused until
-// frees bring it under. UINT64_MAX means none.
+// frees bring it under. UINT64_MAX means none. VMP_ERROR_INVALID_VALUE: there is no such limit.
 typedef enum vmp_limit { VMP_LIMIT_HARD = 0, VMP_LIMIT_SOFT = 1 } vmp_limit;
 VMP_API vmp_status vmp_pool_set_limit(vmp_pool *pool, vmp_limit which, uint64_t bytes);
 

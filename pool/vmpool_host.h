@@ -1,7 +1,9 @@
 // vmpool_host.h: what people without a GPU need of the host driver: streams, copies, fills, touches, stepping.
 //
 // Public, valid C++, needs no CUDA. Every function takes a driver opened with VMP_DRIVER_HOST and returns
-// VMP_ERROR_INVALID_VALUE for another one.
+// VMP_ERROR_INVALID_VALUE for another one. All are thread-safe; sizes are bytes. What is queued runs when the work mode
+// says, so host memory that a copy names must live until the stream has been synchronised. Errors of the functions that
+// name a stream or a device: those of the driver (VMP_ERROR_DRIVER, VMP_ERROR_OUT_OF_MEMORY, VMP_ERROR_STICKY, ...).
 #ifndef VMPOOL_POOL_VMPOOL_HOST_H_
 #define VMPOOL_POOL_VMPOOL_HOST_H_
 
@@ -19,17 +21,21 @@ typedef enum vmp_host_work_mode {
   VMP_WORK_LAG = 3,    // once N later operations are queued
 } vmp_host_work_mode;
 
-// vmp_host_work_set changes the mode from here on; `seed_or_lag` belongs to the last two modes.
+// vmp_host_work_set changes the mode from here on; `seed_or_lag` belongs to the last two modes. VMP_ERROR_INVALID_VALUE:
+// there is no such mode.
 VMP_API vmp_status vmp_host_work_set(vmp_driver *driver, vmp_host_work_mode mode, uint64_t seed_or_lag);
 // vmp_host_work_step runs up to `max_operations` queued operations; *out_done may be NULL.
 VMP_API vmp_status vmp_host_work_step(vmp_driver *driver, uint64_t max_operations, uint64_t *out_done);
 
-// Streams of a device. Destroy lets queued work drain.
+// vmp_host_stream_create makes a stream of a device, the caller's until vmp_host_stream_destroy, which lets queued work
+// drain; vmp_host_stream_synchronize waits for what is queued. NULL, the legacy stream, can't be destroyed:
+// VMP_ERROR_INVALID_VALUE.
 VMP_API vmp_status vmp_host_stream_create(vmp_driver *driver, int device, vmp_stream *out_stream);
 VMP_API vmp_status vmp_host_stream_destroy(vmp_driver *driver, vmp_stream stream);
 VMP_API vmp_status vmp_host_stream_synchronize(vmp_driver *driver, int device, vmp_stream stream);
 
-// Queued operations, in stream order. `device` says whose legacy stream NULL is.
+// vmp_host_copy_in, _copy_out, _copy and _fill queue an operation, in stream order. `device` says whose legacy stream
+// NULL is.
 VMP_API vmp_status vmp_host_copy_in(vmp_driver *driver, int device, void *dst, const void *host_src, size_t bytes, vmp_stream stream);
 VMP_API vmp_status vmp_host_copy_out(vmp_driver *driver, int device, void *host_dst, const void *src, size_t bytes, vmp_stream stream);
 VMP_API vmp_status vmp_host_copy(vmp_driver *driver, int device, void *dst, const void *src, size_t bytes, vmp_stream stream);
@@ -52,6 +58,7 @@ typedef struct vmp_host_work_counts_data {
   uint64_t unordered;  // with vmp_host_work_check_order: accesses of one stream that nothing orders behind another's
 } vmp_host_work_counts_data;
 #define VMP_HOST_WORK_COUNTS_INIT VMP_INIT(vmp_host_work_counts_data)
+// vmp_host_work_counts tells what has been queued and judged since the driver was opened.
 VMP_API vmp_status vmp_host_work_counts(vmp_driver *driver, vmp_host_work_counts_data *out_counts);
 
 #ifdef __cplusplus

@@ -77,7 +77,7 @@ VMP_API vmp_status vmp_region_commit(vmp_region *region, const vmp_region_pages 
 // VMP_ERROR_INVALID_VALUE (a page beyond the region), VMP_ERROR_CAPTURE, VMP_ERROR_FORKED; then nothing has changed.
 VMP_API vmp_status vmp_region_decommit(vmp_region *region, const vmp_region_pages *runs, size_t num_runs,
                                        vmp_stream stream);
-// The same for pages by number, in any order.
+// vmp_region_commit_list and vmp_region_decommit_list do the same for pages by number, in any order. Errors the same.
 VMP_API vmp_status vmp_region_commit_list(vmp_region *region, const uint64_t *pages, size_t num_pages,
                                           vmp_stream stream);
 VMP_API vmp_status vmp_region_decommit_list(vmp_region *region, const uint64_t *pages, size_t num_pages,
