@@ -74,11 +74,11 @@ typedef struct used_sums {
   uint64_t slab_bytes, mid_bytes, arena_bytes;
 } used_sums;
 
-// add_used adds what one mid and the slab above it say.
+// add_used adds what a mid (NULL: there is none) and the slab above it say.
 static void add_used(used_sums *used, vmp_mid *mid_layer, const vmp_slab *slab_layer) {
-  vmp_mid_stats mid;
+  vmp_mid_stats mid = {0};
   vmp_slab_stats slab = {0};
-  vmp_mid_get_stats(mid_layer, &mid);
+  if (mid_layer != NULL) vmp_mid_get_stats(mid_layer, &mid);
   if (slab_layer != NULL) vmp_slab_get_stats(slab_layer, &slab);
   used->slab_bytes += slab.object_bytes;
   used->mid_bytes += mid.block_bytes - slab.span_bytes;
@@ -89,6 +89,7 @@ static void check_layers(vmp_pool *pool, vmp_report *report) {
   used_sums used = {0, 0, 0};
   vmp_buddy_stats buddy;
   add_used(&used, pool->mid, pool->slab);
+  add_used(&used, pool->span_mid, NULL);
   uint64_t piece_bytes =
       used.arena_bytes + pool->first_arena_bytes + pool->regions.piece_bytes + pool->debug.guarded_piece_bytes;
   for (vmp_domain *domain = pool->tags.domains; domain != NULL; domain = domain->next) {
@@ -149,6 +150,7 @@ size_t vmp_check_all(vmp_pool *pool, vmp_report *report) {
   (void)vmp_backing_check(pool->backing, report);
   (void)vmp_buddy_check(pool->buddy, report);
   (void)vmp_mid_check(pool->mid, report);
+  if (pool->span_mid != NULL) (void)vmp_mid_check(pool->span_mid, report);
   if (pool->slab != NULL) (void)vmp_slab_check(pool->slab, report);
   (void)vmp_offset_map_check(&pool->blocks, "blocks", report);
   (void)vmp_offset_map_check(&pool->streams, "streams", report);

@@ -341,8 +341,9 @@ static void seal(search *s, const candidate *c, bool closed) {
   if (!c->joined) vmp_backing_seal(s->pool->backing, c->offset, closed);
   for (size_t i = 0; i < count; i++) {
     void *span = NULL;
-    if (!vmp_inventory_still(s->pool, &claims[i]) || !vmp_mid_owns(s->pool->mid, claims[i].offset)) continue;
-    if (vmp_mid_find(s->pool->mid, claims[i].offset, NULL, NULL, &span) && span != NULL) {
+    const vmp_mid *mid = vmp_route_mid_of(s->pool, claims[i].offset);
+    if (mid == NULL || !vmp_inventory_still(s->pool, &claims[i])) continue;
+    if (vmp_mid_find(mid, claims[i].offset, NULL, NULL, &span) && span != NULL) {
       vmp_slab_seal(s->pool->slab, span, closed);
     }
   }

@@ -142,6 +142,7 @@ void vmp_domain_destroy(vmp_domain *domain) {
 vmp_domain *vmp_domain_of(const vmp_pool *pool, uint64_t offset) {
   vmp_domain *domain = pool->tags.domains;
   if (domain == NULL || vmp_mid_owns(pool->mid, offset)) return NULL;
+  if (pool->span_mid != NULL && vmp_mid_owns(pool->span_mid, offset)) return NULL;
   while (domain != NULL && !vmp_mid_owns(domain->mid, offset)) domain = domain->next;
   return domain;
 }

@@ -51,6 +51,7 @@ vmp_status vmp_inventory_take(vmp_inventory *inventory, vmp_pool *pool) {
   *inventory = (vmp_inventory){.pool = pool};
   listing l = {.inventory = inventory};
   vmp_mid_walk(pool->mid, see_claim, &l);
+  if (pool->span_mid != NULL) vmp_mid_walk(pool->span_mid, see_claim, &l);
   vmp_buddy_walk(pool->buddy, see_claim, &l);
   vmp_books_walk(pool, see_block, &l);
   if (l.failed) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to list what is live");
@@ -85,9 +86,9 @@ const vmp_live_range *vmp_range_list_over(const vmp_range_list *list, uint64_t o
 bool vmp_inventory_still(const vmp_pool *pool, const vmp_live_range *claim) {
   uint64_t start, bytes;
   bool piece;
-  if (vmp_mid_owns(pool->mid, claim->offset)) {
-    return vmp_mid_find(pool->mid, claim->offset, &start, &bytes, NULL) && start == claim->offset &&
-           bytes == claim->bytes;
+  const vmp_mid *mid = vmp_route_mid_of(pool, claim->offset);
+  if (mid != NULL) {
+    return vmp_mid_find(mid, claim->offset, &start, &bytes, NULL) && start == claim->offset && bytes == claim->bytes;
   }
   return vmp_buddy_find(pool->buddy, claim->offset, &start, &bytes, &piece) && !piece && start == claim->offset &&
          bytes == claim->bytes;

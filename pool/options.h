@@ -120,6 +120,7 @@ typedef vmp_sizes vmp_value_sizes;
   X(defragment_share, share, REAL, defragment_share, "1", NULL, ZERO, "gather above this idle share of mapped") \
   X(defragment_oom, flag, INT, defragment_oom, "0", NULL, ZERO, "gather before out of memory") \
   X(release_above, limit, U64, release_above_bytes, "none", NULL, ZERO, "idle memory above this goes back in time") \
+  X(shared_arenas, flag, INT, shared_arenas, "0", NULL, ZERO, "slab's spans lie in the same arenas as larger blocks") \
   X(release_after, micros, U64, release_after_us, "1s", NULL, ZERO, "how long it has to have been idle")
 
 typedef enum vmp_option {

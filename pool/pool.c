@@ -127,6 +127,23 @@ vmp_slab_options vmp_pool_slab_options(const vmp_pool *pool) {
   return slab_options;
 }
 
+#define LEAST_ARENAS 4u  // that a reservation has room for
+
+// wants_span_arenas: whether small spans are kept out of the space between large blocks. Not where chunks are of one
+// granule anyway, where none is made later, or where another arena would take addresses that large blocks need.
+static bool wants_span_arenas(const vmp_pool *pool) {
+  const vmp_config *config = &pool->config;
+  return !config->shared_arenas && config->chunk_max > pool->device.granule_bytes &&
+         config->strategy != VMP_STRATEGY_STATIC && config->reserve / LEAST_ARENAS >= config->arena;
+}
+
+static vmp_status open_span_arenas(vmp_pool *pool) {
+  vmp_mid_supply arenas = vmp_route_mid_supply(pool);
+  vmp_mid_options options = {.arena_bytes = pool->config.arena, .chunk_max_bytes = pool->device.granule_bytes};
+  vmp_backing_ops ops = vmp_backing_get_exact_ops(pool->backing);
+  return vmp_mid_create(&pool->span_mid, &ops, &arenas, &options);
+}
+
 static vmp_status open_layers(vmp_pool *pool) {
   const vmp_config *config = &pool->config;
   vmp_mid_supply arenas = vmp_route_mid_supply(pool);
@@ -136,6 +153,8 @@ static vmp_status open_layers(vmp_pool *pool) {
                                  .park_limit = config->park_limit};
   vmp_status status = vmp_mid_create(&pool->mid, &pool->ops, &arenas, &mid_options);
   if (status != VMP_OK || (config->slab_max == 0 && config->classes.count == 0 && config->adaptive == 0)) return status;
+  if (wants_span_arenas(pool)) status = open_span_arenas(pool);
+  if (status != VMP_OK) return status;
   vmp_slab_supply spans = vmp_route_slab_supply(pool);
   vmp_slab_options slab_options = vmp_pool_slab_options(pool);
   memcpy(pool->adopted_bytes, config->classes.values, sizeof pool->adopted_bytes);
@@ -242,6 +261,7 @@ static vmp_status dispose(vmp_pool *pool) {
   vmp_captures_free(&pool->captures);
   vmp_asides_free(&pool->asides);
   vmp_slab_destroy(pool->slab);
+  vmp_mid_destroy(pool->span_mid);
   vmp_mid_destroy(pool->mid);
   vmp_buddy_destroy(pool->buddy);
   if (pool->context != NULL && !vmp_guard_forked(&pool->guard)) (void)vmp_movers_retry(pool);

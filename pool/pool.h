@@ -111,6 +111,7 @@ struct vmp_pool {
   vmp_backing_ops ops;
   vmp_buddy *buddy;
   vmp_mid *mid;
+  vmp_mid *span_mid;      // slab's small spans, in arenas of their own; NULL: they are cut from mid
   vmp_slab *slab;         // NULL: slab_max is 0
   vmp_span_map span_map;  // slab's spans by address; readable without the lock
   vmp_reservation *reservations;
@@ -316,6 +317,9 @@ bool vmp_route_look(const vmp_pool *pool, uint64_t bytes, uint64_t *out_offset, 
 // unsettled) block's.
 uint64_t vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence);
 
+// vmp_route_mid_of: the pool's own mid, or that of small spans, if `offset` lies in an arena of it; NULL: in neither.
+const vmp_mid *vmp_route_mid_of(const vmp_pool *pool, uint64_t offset);
+
 // vmp_route_word_of: where the word of the block is kept that starts at `offset`, live or not, if that is mid's or slab's.
 typedef struct vmp_route_word {
   uint64_t *mid;
@@ -418,6 +422,8 @@ void vmp_stats_fill(vmp_pool *pool, vmp_pool_stats_data *out);
 // vmp_stats_device_free asks the device, without the lock; the last known value where it can't tell.
 uint64_t vmp_stats_device_free(vmp_pool *pool);
 uint64_t vmp_stats_metadata(vmp_pool *pool);
+// vmp_stats_mid: of mid and of the mid of small spans together; the largest places are those of mid.
+void vmp_stats_mid(const vmp_pool *pool, vmp_mid_stats *out);
 // vmp_stats_largest_place: the largest free place of addresses in the layers that serve large blocks, mapped or not.
 uint64_t vmp_stats_largest_place(vmp_pool *pool);
 // vmp_stats_pending walks parked memory that unfinished work may touch, in pieces. Without the lock.

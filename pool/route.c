@@ -3,6 +3,7 @@
 //     a size class holds it and keeps the alignment        slab    (up to slab_max, and the user's classes)
 //     bytes >= buddy_from                                  buddy   (whole slots)
 //     else                                                 mid     (steps of 512)
+#include "pool/fresh_place.h"
 #include "pool/pool.h"
 
 // Blocks from here on begin with a granule, so that nearly all of their chunks are theirs alone: vmp_realloc can move
@@ -104,8 +105,14 @@ typedef struct layers {
 } layers;
 
 static layers layers_of(const vmp_pool *pool, uint64_t offset) {
+  if (pool->span_mid != NULL && vmp_mid_owns(pool->span_mid, offset)) return (layers){pool->span_mid, pool->slab};
   const vmp_domain *domain = pool->tags.domains == NULL ? NULL : vmp_domain_of(pool, offset);
   return domain == NULL ? (layers){pool->mid, pool->slab} : (layers){domain->mid, domain->slab};
+}
+
+const vmp_mid *vmp_route_mid_of(const vmp_pool *pool, uint64_t offset) {
+  if (vmp_mid_owns(pool->mid, offset)) return pool->mid;
+  return pool->span_mid != NULL && vmp_mid_owns(pool->span_mid, offset) ? pool->span_mid : NULL;
 }
 
 uint64_t vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp_fence fence) {
@@ -196,12 +203,21 @@ vmp_mid_supply vmp_route_mid_supply(vmp_pool *pool) {
 
 static vmp_status take_span(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
   vmp_pool *pool = self;
-  return vmp_mid_alloc(pool->mid, request, owner, out_placed);
+  if (pool->span_mid == NULL || request->bytes >= pool->device.granule_bytes) {
+    return vmp_mid_alloc(pool->mid, request, owner, out_placed);
+  }
+  vmp_status status = vmp_mid_alloc(pool->span_mid, request, owner, out_placed);
+  if (request->effort < VMP_EFFORT_NORMAL || !vmp_may_be_had_elsewhere(status)) return status;
+  vmp_error first = *vmp_last_error();
+  vmp_status second = vmp_mid_alloc(pool->mid, request, owner, out_placed);  // space between large blocks: the last
+  if (!vmp_may_be_had_elsewhere(second)) return second;
+  vmp_restore_error(&first);
+  return status;
 }
 
 static void give_span(void *self, uint64_t offset, vmp_fence fence) {
   vmp_pool *pool = self;
-  (void)vmp_mid_free(pool->mid, offset, fence);
+  (void)vmp_mid_free(layers_of(pool, offset).mid, offset, fence);
 }
 
 // Objects of larger spans are too large to be kept by threads: nobody looks for them without the lock.

@@ -55,7 +55,7 @@ static uint64_t rows_now(const vmp_pool *pool) {
   vmp_mid_stats mid;
   vmp_buddy_stats buddy;
   vmp_backing_get_stats(pool->backing, &backing);
-  vmp_mid_get_stats(pool->mid, &mid);
+  vmp_stats_mid(pool, &mid);
   vmp_buddy_get_stats(pool->buddy, &buddy);
   uint64_t rows = blocks_now(pool) + 2 * pool->regions.count + 2 * backing.chunks +
                   backing.retiring_bytes / pool->device.granule_bytes;

@@ -143,7 +143,7 @@ static void write_buddy(snapshot *s) {
 static void write_mid(snapshot *s) {
   vmp_mid_stats stats;
   vmp_json *json = &s->json;
-  vmp_mid_get_stats(s->pool->mid, &stats);
+  vmp_stats_mid(s->pool, &stats);
   vmp_json_open_inline(json, "mid", '{');
   vmp_json_uint(json, "arenas", stats.arenas);
   vmp_json_uint(json, "arena_bytes", stats.arena_bytes);

@@ -119,6 +119,7 @@ static void write_areas(snapshot *s) {
   }
   s->layer = vmp_layer_name(VMP_LAYER_MID);
   vmp_mid_walk(s->pool->mid, write_area, s);
+  if (s->pool->span_mid != NULL) vmp_mid_walk(s->pool->span_mid, write_area, s);
   for (const vmp_domain *domain = s->pool->tags.domains; domain != NULL; domain = domain->next) {
     vmp_mid_walk(domain->mid, write_area, s);
   }
@@ -188,6 +189,7 @@ static void write_range(void *context, uint64_t offset, uint64_t bytes, uint64_t
   vmp_json_close(json);
   vmp_json_open(json, "spans", '[');
   vmp_mid_walk(s->pool->mid, write_span, s);
+  if (s->pool->span_mid != NULL) vmp_mid_walk(s->pool->span_mid, write_span, s);
   for (const vmp_domain *domain = s->pool->tags.domains; domain != NULL; domain = domain->next) {
     vmp_mid_walk(domain->mid, write_span, s);
   }

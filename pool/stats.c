@@ -46,6 +46,23 @@ static void see_buddy_free(void *context, uint64_t offset, uint64_t bytes, const
   }
 }
 
+void vmp_stats_mid(const vmp_pool *pool, vmp_mid_stats *out) {
+  vmp_mid_stats spans;
+  vmp_mid_get_stats(pool->mid, out);
+  if (pool->span_mid == NULL) return;
+  vmp_mid_get_stats(pool->span_mid, &spans);
+  out->arenas += spans.arenas;
+  out->arena_bytes += spans.arena_bytes;
+  out->blocks += spans.blocks;
+  out->block_bytes += spans.block_bytes;
+  out->extents += spans.extents;
+  out->free_bytes += spans.free_bytes;
+  out->parts += spans.parts;
+  out->runs += spans.runs;
+  out->free_mapped_bytes += spans.free_mapped_bytes;
+  out->metadata_bytes += spans.metadata_bytes;
+}
+
 uint64_t vmp_stats_largest_free_mapped(vmp_pool *pool) {
   vmp_mid_stats mid;
   vmp_mid_get_stats(pool->mid, &mid);
@@ -71,7 +88,7 @@ uint64_t vmp_stats_metadata(vmp_pool *pool) {
   vmp_buddy_stats buddy;
   vmp_slab_stats slab = {0};
   vmp_backing_get_stats(pool->backing, &backing);
-  vmp_mid_get_stats(pool->mid, &mid);
+  vmp_stats_mid(pool, &mid);
   vmp_buddy_get_stats(pool->buddy, &buddy);
   if (pool->slab != NULL) vmp_slab_get_stats(pool->slab, &slab);
   uint64_t bytes = sizeof *pool + backing.metadata_bytes + mid.metadata_bytes + buddy.metadata_bytes +

@@ -166,6 +166,9 @@ typedef struct vmp_pool_options {
   uint64_t release_above_bytes; // idle memory (parked and spare) that may stay; what is idle beyond it all through
                                 // release_after_us goes back to the device; default none (`release_above:0`: all)
   uint64_t release_after_us;    // default 1,000,000
+  int shared_arenas;  // 1: slab's spans lie between larger blocks. Default 0: spans of less than a granule have arenas
+                      // and chunks of their own, where chunks may be larger than a granule, the strategy isn't static,
+                      // and a reservation has room for four arenas
 } vmp_pool_options;
 
 #define VMP_POOL_OPTIONS_INIT VMP_INIT(vmp_pool_options)

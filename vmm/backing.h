@@ -73,8 +73,10 @@ vmp_status vmp_backing_destroy(vmp_backing *backing);
 vmp_status vmp_backing_reserve(vmp_backing *backing, uint64_t bytes, uint64_t minimum_bytes, uint64_t *out_offset,
                                uint64_t *out_bytes);
 
-// vmp_backing_get_ops returns the functions for the layers (backing_ops.h).
+// vmp_backing_get_ops returns the functions for the layers (backing_ops.h). Of _exact_ops a claim makes no more memory
+// than it needs: growth is not rounded up.
 vmp_backing_ops vmp_backing_get_ops(vmp_backing *backing);
+vmp_backing_ops vmp_backing_get_exact_ops(vmp_backing *backing);
 
 // Offsets and addresses. vmp_backing_offset: false when the address lies in no reservation.
 uint64_t vmp_backing_address(const vmp_backing *backing, uint64_t offset);

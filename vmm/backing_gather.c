@@ -154,7 +154,7 @@ static vmp_status claim_part(vmp_backing *b, claim_list *list, uint64_t offset, 
                              vmp_gather_report *report) {
   if (!make_room(list)) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to gather idle chunks");
   vmp_fence ignored;  // nobody uses the memory: the fences stay with the chunks
-  vmp_status status = backing_claim(b, offset, bytes, 0, effort, report, &ignored);
+  vmp_status status = backing_claim(b, offset, bytes, 0, effort, false, report, &ignored);
   if (status == VMP_OK) list->all[list->count++] = (claimed){offset, bytes};
   return status;
 }

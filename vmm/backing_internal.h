@@ -246,9 +246,10 @@ uint32_t backing_pick_page(const vmp_backing *b, unsigned fit, uint64_t room);
 plan_rules backing_first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort);
 // backing_next_rules learns from a failed attempt; false when there is nothing more to try.
 bool backing_next_rules(plan_rules *rules, vmp_status status, uint64_t created);
-// backing_claim is the claim of backing_ops.h; what was moved, and the calls for it, is added to *tally. MAY UNLOCK.
+// backing_claim is the claim of backing_ops.h (exact: growth is not rounded up); what was moved, and the calls for it, is
+// added to *tally. MAY UNLOCK.
 vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
-                         vmp_gather_report *tally, vmp_fence *out_after);
+                         bool exact, vmp_gather_report *tally, vmp_fence *out_after);
 
 // ---- backing_share.c: what the others must know of shared places ----
 // The place that a slot's word names, when it is a mapping that serves claims; NULL for everything else.

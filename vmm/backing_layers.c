@@ -297,9 +297,10 @@ static void tally_plan(const vmp_backing *b, const plan *p, bool done, vmp_gathe
 
 // fill_holes maps every hole of the range, whose mapped part is pinned. MAY UNLOCK.
 static vmp_status fill_holes(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
-                             vmp_effort effort, vmp_gather_report *tally) {
+                             vmp_effort effort, bool exact, vmp_gather_report *tally) {
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
   plan_rules rules = backing_first_rules(b, stream, effort);
+  if (exact) rules.growth_slots = 0;
   vmp_status status = VMP_OK;
   for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
     range_state state = look(b, offset, bytes);
@@ -355,7 +356,7 @@ static bool claim_chunks(vmp_backing *b, uint64_t slot, uint64_t end, vmp_fence 
 }
 
 vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
-                         vmp_gather_report *tally, vmp_fence *out_after) {
+                         bool exact, vmp_gather_report *tally, vmp_fence *out_after) {
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
   range_state state = look(b, offset, bytes);
   if (state == RANGE_MAPPED) {
@@ -373,7 +374,7 @@ vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_st
     return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to plan a claim");
   // Counting what is mapped keeps it from being taken for the holes.
   vmp_fence after = count_mapped(b, slot, end, &holes, false);
-  vmp_status status = fill_holes(b, offset, bytes, stream, effort, tally);
+  vmp_status status = fill_holes(b, offset, bytes, stream, effort, exact, tally);
   if (status == VMP_OK) {
     for (size_t i = 0; i < holes.count; i++) {
       const slot_run *filled = &holes_of(&holes)[i];
@@ -392,7 +393,15 @@ static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stre
   vmp_backing *b = self;
   if (claim_chunks(b, first_slot(b, offset), end_slot(b, offset, bytes), out_after)) return VMP_OK;
   vmp_gather_report ignored = {0};
-  return backing_claim(b, offset, bytes, stream, effort, &ignored, out_after);
+  return backing_claim(b, offset, bytes, stream, effort, false, &ignored, out_after);
+}
+
+static vmp_status op_claim_exact(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
+                                 vmp_effort effort, vmp_fence *out_after) {
+  vmp_backing *b = self;
+  if (claim_chunks(b, first_slot(b, offset), end_slot(b, offset, bytes), out_after)) return VMP_OK;
+  vmp_gather_report ignored = {0};
+  return backing_claim(b, offset, bytes, stream, effort, true, &ignored, out_after);
 }
 
 static vmp_status op_claim_shared(void *self, uint64_t offset, uint64_t bytes, const vmp_shared_part *parts,
@@ -477,4 +486,10 @@ vmp_backing_ops vmp_backing_get_ops(vmp_backing *b) {
       .claim_shared = op_claim_shared,
       .room = op_room,
   };
+}
+
+vmp_backing_ops vmp_backing_get_exact_ops(vmp_backing *b) {
+  vmp_backing_ops ops = vmp_backing_get_ops(b);
+  ops.claim = op_claim_exact;
+  return ops;
 }

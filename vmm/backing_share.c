@@ -381,7 +381,7 @@ static vmp_status claim_rest(vmp_backing *b, shared_claim *s) {
   for (size_t i = 0; i <= s->num_parts; i++) {
     if (!rest_before(s, i, &offset, &bytes)) continue;
     vmp_fence after = VMP_FENCE_NONE;
-    vmp_status status = backing_claim(b, offset, bytes, s->stream, s->effort, &ignored, &after);
+    vmp_status status = backing_claim(b, offset, bytes, s->stream, s->effort, false, &ignored, &after);
     if (status != VMP_OK) {
       release_rest(b, s, i);
       return status;

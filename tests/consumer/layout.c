@@ -37,7 +37,7 @@ AT(vmp_log_start_options, struct_size, 0);
 AT(vmp_log_start_options, ring_bytes, 8);
 AT(vmp_log_start_options, stack_bytes, 16);
 
-SIZE(vmp_pool_options, 336);
+SIZE(vmp_pool_options, 344);
 AT(vmp_pool_options, struct_size, 0);
 AT(vmp_pool_options, driver, 8);
 AT(vmp_pool_options, device, 16);
@@ -83,6 +83,7 @@ AT(vmp_pool_options, defragment_blocks, 304);
 AT(vmp_pool_options, defragment_share, 312);
 AT(vmp_pool_options, release_above_bytes, 320);
 AT(vmp_pool_options, release_after_us, 328);
+AT(vmp_pool_options, shared_arenas, 336);
 
 SIZE(vmp_class_proposal, 560);
 AT(vmp_class_proposal, struct_size, 0);

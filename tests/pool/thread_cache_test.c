@@ -511,7 +511,10 @@ typedef struct storm {
 } storm;
 enum { SHARED = 128 };
 
-static _Atomic uint8_t *owner_of(const storm *s, uintptr_t block) { return &s->owners[(block >> 9) % OWNERS]; }
+// Small blocks and large ones lie in two arenas of 8 GiB, each in its first gibibyte.
+static _Atomic uint8_t *owner_of(const storm *s, uintptr_t block) {
+  return &s->owners[(block >> 9 ^ block >> 33 << 21) % OWNERS];
+}
 
 static void *storm_body(void *self) {
   storm *s = self;

@@ -277,6 +277,7 @@ VTEST_F(Threads, Case79NoLockAcrossDriverCalls, pool_rig) {
   // A mapped hole of 10 MiB that a request of 100 MiB can't cover.
   void *hole = rig_alloc(f, 10 * MIB, NULL), *keeper = rig_alloc(f, 10 * MIB, NULL);
   rig_free(f, hole, NULL);
+  rig_free(f, rig_alloc(f, 5000, NULL), NULL);  // a span
   vmp_host_delay(f->driver, VMP_CALL_mem_map, wait_at_gate, &g);
   crew slow = {.f = f};
   pthread_t thread;

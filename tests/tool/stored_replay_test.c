@@ -170,3 +170,22 @@ VTEST(StoredReplay, CompactionAfterIntruders) {
   VEXPECT_REAL_LE((double)r.compaction.meshed_bytes, 1.15 * requested);
   trace_close(t);
 }
+
+// Fourteen times over, each a step, on a device of 1.05 times the peak: from the fourth step on no driver call is made.
+VTEST(StoredReplay, RepeatedStepsSettle) {
+  if (vtest_traces_dir() == NULL) VSKIP("VMPOOL_TRACES is not set");
+  const trace_options trace_defaults = TRACE_OPTIONS_INIT;
+  trace *t = read_stored(HTA, &trace_defaults);
+  VASSERT_NOT_NULL(t);
+  replay_options options = REPLAY_OPTIONS_INIT;
+  options.device_bytes = UINT64_C(2532893696) / 100 * 105;
+  options.repeat = 14;
+  options.work.none = true;
+  replay_result r = {0};
+  tool_error error = {{0}};
+  if (!replay_run(t, &options, &r, &error)) VADD_FAILURE("%s", error.text);
+  VEXPECT_UINT_EQ(r.failed_allocs, 0);
+  VASSERT_UINT_EQ(r.num_steps, 14);
+  for (size_t i = 3; i < 14; i++) VEXPECT_UINT_EQ(r.steps[i].all, 0);
+  trace_close(t);
+}
