@@ -13,6 +13,7 @@
 #include "pool/adapt.h"
 #include "pool/log.h"
 #include "pool/pool.h"
+#include "pool/quick.h"
 #include "pool/thread_cache.h"
 #include "pool/watch.h"
 
@@ -44,7 +45,7 @@ static void settle(vmp_pool *pool, const vmp_plan *plan, const vmp_placed *place
     vmp_label_add(&pool->tags, placed->offset, plan->label, placed->bytes, plan->requested_bytes);
   }
   vmp_books_add(pool, placed, word);
-  vmp_space_mark_handed(pool, placed->offset, placed->bytes);
+  vmp_space_mark_handed(pool, placed->offset);
   pool->unsettled_bytes[plan->layer] -= placed->bytes;
   pool->live_bytes[plan->layer] += placed->bytes;
   vmp_tally_alloc(&pool->tally, plan->layer, plan->request.stream, vmp_not_negative(pool->live_bytes[plan->layer]));
@@ -136,6 +137,7 @@ static vmp_status allocate(vmp_pool *pool, vmp_plan *plan, vmp_stream stream, vo
     address = vmp_backing_address(pool->backing, placed.offset);
     vmp_histogram_note(&pool->histogram, plan->requested_bytes, 1);
     if (plan->layer == VMP_LAYER_SLAB) vmp_cache_refill(pool, plan->requested_bytes, stream, plan->request.stream);
+    if (vmp_quick_serves(pool, plan->requested_bytes)) vmp_cache_bring(pool, stream, plan->request.stream);
   } else {
     pool->failed_allocs++;
     vmp_log_failed(pool, plan, status, stream);
@@ -174,8 +176,10 @@ vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_
 __attribute__((noinline)) static vmp_status alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes,
                                                          vmp_stream stream) {
   if (pool != NULL && out_ptr != NULL) {
-    vmp_cache *cache = vmp_cache_is_last(pool, stream) ? NULL : vmp_cache_switch(pool, stream);
-    if (cache != NULL && vmp_cache_alloc(pool, cache, out_ptr, bytes)) return VMP_OK;
+    bool is_last = vmp_cache_is_last(pool, stream);
+    vmp_cache *cache = is_last ? vmp_cache_last.cache : vmp_cache_switch(pool, stream);
+    if (!is_last && cache != NULL && vmp_cache_alloc(pool, cache, out_ptr, bytes)) return VMP_OK;
+    if (cache != NULL && vmp_quick_alloc(pool, cache, out_ptr, bytes)) return VMP_OK;
     if (pool->strong_caches && vmp_cache_alloc_strong(pool, out_ptr, bytes, stream)) return VMP_OK;
   }
   return vmp_alloc_aligned(pool, out_ptr, bytes, VMP_STEP_BYTES, stream);
@@ -265,13 +269,21 @@ vmp_status vmp_alloc_free_locked(vmp_pool *pool, void *ptr, vmp_stream_index ind
   return VMP_OK;
 }
 
-// free_missed frees a block that no thread cache took.
-__attribute__((noinline)) static vmp_status free_missed(vmp_pool *pool, void *ptr, vmp_stream stream) {
+// free_missed frees a block that the cache which this thread used last didn't take; `first`: the card that was found
+// first for its address, &vmp_no_card where there was none (or no cache).
+__attribute__((noinline)) static vmp_status free_missed(vmp_pool *pool, void *ptr, vmp_stream stream,
+                                                        const vmp_card *first) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   if (ptr == NULL) return VMP_OK;
-  vmp_cache *cache = vmp_cache_switch(pool, stream);
-  if (cache != NULL && vmp_cache_free(cache, vmp_span_map_card(&pool->span_map, (uintptr_t)ptr), ptr)) return VMP_OK;
+  bool is_last = vmp_cache_is_last(pool, stream);
+  vmp_cache *cache = is_last ? vmp_cache_last.cache : vmp_cache_switch(pool, stream);
+  if (cache != NULL && first == &vmp_no_card) {
+    if (is_last && vmp_quick_free(pool, cache, ptr)) return VMP_OK;
+    vmp_card *card = vmp_span_map_card(&pool->span_map, (uintptr_t)ptr);
+    if (card != first && vmp_cache_free(cache, card, ptr)) return VMP_OK;
+    if (!is_last && card == first && vmp_quick_free(pool, cache, ptr)) return VMP_OK;
+  }
   if (pool->strong_caches && vmp_cache_free_strong(pool, ptr, stream)) return VMP_OK;
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
   vmp_guard_lock(&pool->guard);
@@ -284,11 +296,12 @@ __attribute__((noinline)) static vmp_status free_missed(vmp_pool *pool, void *pt
 }
 
 vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
-  if (vmp_cache_is_last(pool, stream) &&
-      vmp_cache_free(vmp_cache_last.cache, vmp_span_map_first(&pool->span_map, (uintptr_t)ptr), ptr)) {
-    return VMP_OK;
+  vmp_card *card = &vmp_no_card;
+  if (vmp_cache_is_last(pool, stream)) {
+    card = vmp_span_map_first(&pool->span_map, (uintptr_t)ptr);
+    if (vmp_cache_free(vmp_cache_last.cache, card, ptr)) return VMP_OK;
   }
-  return free_missed(pool, ptr, stream);
+  return free_missed(pool, ptr, stream, card);
 }
 
 // ---- record_use, query ----

@@ -47,13 +47,10 @@ void vmp_guard_destroy(vmp_guard *guard) {
   guard->mark = NULL;
 }
 
-bool vmp_guard_forked(const vmp_guard *guard) {
-  if (guard->mark != NULL) return atomic_load_explicit(guard->mark, memory_order_relaxed) == 0;
+bool vmp_guard_asks_forked(const vmp_guard *guard) {
   return guard->owner_process != (int32_t)getpid();
 }
 
-void vmp_guard_lock(vmp_guard *guard) { (void)pthread_mutex_lock(&guard->mutex); }
-void vmp_guard_unlock(vmp_guard *guard) { (void)pthread_mutex_unlock(&guard->mutex); }
 void vmp_guard_wait(vmp_guard *guard) { (void)pthread_cond_wait(&guard->changed, &guard->mutex); }
 void vmp_guard_wake_all(vmp_guard *guard) { (void)pthread_cond_broadcast(&guard->changed); }
 

@@ -9,6 +9,7 @@
 #define VMPOOL_POOL_GUARD_H_
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,10 +28,14 @@ vmp_status vmp_guard_init(vmp_guard *guard);
 void vmp_guard_destroy(vmp_guard *guard);
 
 // vmp_guard_forked says whether the calling process is a fork of the one that made the guard. Costs one load.
-bool vmp_guard_forked(const vmp_guard *guard);
+bool vmp_guard_asks_forked(const vmp_guard *guard);  // the same, by the process id
+static inline bool vmp_guard_forked(const vmp_guard *guard) {
+  if (guard->mark != NULL) return atomic_load_explicit(guard->mark, memory_order_relaxed) == 0;
+  return vmp_guard_asks_forked(guard);
+}
 
-void vmp_guard_lock(vmp_guard *guard);
-void vmp_guard_unlock(vmp_guard *guard);
+static inline void vmp_guard_lock(vmp_guard *guard) { (void)pthread_mutex_lock(&guard->mutex); }
+static inline void vmp_guard_unlock(vmp_guard *guard) { (void)pthread_mutex_unlock(&guard->mutex); }
 // vmp_guard_wait lets go of the lock until vmp_guard_wake_all is called by anybody.
 void vmp_guard_wait(vmp_guard *guard);
 void vmp_guard_wake_all(vmp_guard *guard);

@@ -24,47 +24,72 @@ static uint64_t steps_of(uint64_t bytes) { return bytes == 0 ? 1 : ((bytes - 1) 
 
 // ---- repeated sizes ----
 
-// group_of: the places that a size may have, VMP_HISTOGRAM_PROBES of them.
-static vmp_size_count *group_of(const vmp_histogram *h, uint64_t bytes) {
-  uint64_t hash = (bytes >> VMP_HISTOGRAM_STEP_LOG2) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
-  return &h->repeated[hash % (VMP_HISTOGRAM_REPEATED / VMP_HISTOGRAM_PROBES) * VMP_HISTOGRAM_PROBES];
+#define TAG_LANES UINT64_C(0x0001000100010001)
+#define TAG_TOPS UINT64_C(0x8000800080008000)
+
+static inline uint64_t hash_of(uint64_t bytes) { return bytes * UINT64_C(0x9e3779b97f4a7c15); }
+
+static inline vmp_size_group *group_of(const vmp_histogram *h, uint64_t hash) {
+  return &h->repeated[hash >> 32 & (VMP_HISTOGRAM_GROUPS - 1)];
 }
 
-// find_size: the size's entry; or one that it may have, a free one or else the first whose own size came only once; or
-// NULL.
-static vmp_size_count *find_size(const vmp_histogram *h, uint64_t bytes) {
-  vmp_size_count *room = NULL, *once = NULL, *group = group_of(h, bytes);
-  for (vmp_size_count *entry = group; entry < group + VMP_HISTOGRAM_PROBES; entry++) {
-    if (entry->bytes == bytes) return entry;
-    if (entry->count > 1) continue;
-    if (once == NULL) once = entry;
-    if (entry->bytes == 0 && room == NULL) room = entry;
+// place_with: the place of a group that has the size, or VMP_HISTOGRAM_PROBES. Tags that are equal are found four at a
+// time, as lanes of 0 in a difference (the lowest for certain, one above it perhaps wrongly); the sizes themselves
+// decide.
+static inline unsigned place_with(const vmp_size_group *group, uint64_t hash, uint64_t bytes) {
+  uint64_t wanted = (hash >> 48) * TAG_LANES;
+  for (unsigned half = 0; half < VMP_HISTOGRAM_PROBES / 4; half++) {
+    uint64_t difference = group->tags[half] ^ wanted;
+    for (uint64_t zero = (difference - TAG_LANES) & ~difference & TAG_TOPS; zero != 0; zero &= zero - 1) {
+      unsigned place = half * 4 + vmp_lowest_bit(zero) / 16;
+      if (group->places[place].bytes == bytes) return place;
+    }
   }
-  return room != NULL ? room : once;
+  return VMP_HISTOGRAM_PROBES;
 }
 
-static void note_size(vmp_histogram *h, uint64_t bytes, uint64_t weight) {
-  if (h->repeated == NULL) h->repeated = vmp_mem_calloc(VMP_HISTOGRAM_REPEATED, sizeof *h->repeated);
+// take_place gives a place to a new size: a free one, or else the first whose own size came only once.
+static inline vmp_size_count *take_place(vmp_size_group *group, uint64_t hash, uint64_t bytes) {
+  uint8_t room = (uint8_t)~group->used;
+  if (room == 0) room = (uint8_t)~group->kept;
+  if (room == 0) return NULL;
+  unsigned place = vmp_lowest_bit(room), shift = place % 4 * 16;
+  uint64_t *tags = &group->tags[place / 4];
+  *tags = (*tags & ~(UINT64_C(0xffff) << shift)) | (hash >> 48) << shift;
+  group->used |= (uint8_t)(1u << place);
+  group->places[place] = (vmp_size_count){.bytes = bytes};
+  return &group->places[place];
+}
+
+static inline void note_size(vmp_histogram *h, uint64_t bytes, uint64_t weight) {
+  if (h->repeated == NULL) h->repeated = vmp_mem_calloc(VMP_HISTOGRAM_GROUPS, sizeof *h->repeated);
   if (h->repeated == NULL) return;
-  vmp_size_count *entry = find_size(h, bytes);
+  uint64_t hash = hash_of(bytes);
+  vmp_size_group *group = group_of(h, hash);
+  unsigned place = place_with(group, hash, bytes);
+  vmp_size_count *entry = place < VMP_HISTOGRAM_PROBES ? &group->places[place] : take_place(group, hash, bytes);
   if (entry == NULL) return;
-  if (entry->bytes != bytes) *entry = (vmp_size_count){.bytes = bytes};
   entry->count += weight;
+  if (entry->count > 1) group->kept |= (uint8_t)(1u << (entry - group->places));
 }
 
 // ---- counting ----
+
+// make_row makes the buckets of a row. NULL: no host memory.
+__attribute__((noinline)) static vmp_size_bucket *make_row(vmp_histogram *h, unsigned row, uint64_t weight) {
+  h->rows[row] = vmp_mem_calloc(VMP_HISTOGRAM_ROW, sizeof **h->rows);
+  if (h->rows[row] == NULL) h->dropped += weight;
+  return h->rows[row];
+}
 
 void vmp_histogram_note(vmp_histogram *h, uint64_t bytes, uint64_t weight) {
   unsigned row, bucket;
   if (weight == 0 || bytes == 0) return;
   place_of(steps_of(bytes), &row, &bucket);
   if (row >= VMP_HISTOGRAM_ROWS) return;
-  if (h->rows[row] == NULL) h->rows[row] = vmp_mem_calloc(VMP_HISTOGRAM_ROW, sizeof **h->rows);
-  if (h->rows[row] == NULL) {
-    h->dropped += weight;
-    return;
-  }
-  vmp_size_bucket *b = &h->rows[row][bucket];
+  vmp_size_bucket *buckets = h->rows[row];
+  if (buckets == NULL && (buckets = make_row(h, row, weight)) == NULL) return;
+  vmp_size_bucket *b = &buckets[bucket];
   b->count += weight;
   b->sum_bytes += weight * bytes;
   if (bytes > b->most_bytes) b->most_bytes = bytes;
@@ -85,8 +110,13 @@ void vmp_histogram_age(vmp_histogram *h) {
     }
   }
   for (size_t i = 0; h->repeated != NULL && i < VMP_HISTOGRAM_REPEATED; i++) {
-    h->repeated[i].count /= 2;
-    if (h->repeated[i].count == 0) h->repeated[i].bytes = 0;
+    vmp_size_group *group = &h->repeated[i / VMP_HISTOGRAM_PROBES];
+    vmp_size_count *entry = &group->places[i % VMP_HISTOGRAM_PROBES];
+    uint8_t bit = (uint8_t)(1u << i % VMP_HISTOGRAM_PROBES);
+    entry->count /= 2;
+    if (entry->count == 0) entry->bytes = 0;
+    if (entry->count == 0) group->used &= (uint8_t)~bit;
+    if (entry->count <= 1) group->kept &= (uint8_t)~bit;
   }
 }
 
@@ -97,7 +127,7 @@ void vmp_histogram_free(vmp_histogram *h) {
 }
 
 uint64_t vmp_histogram_metadata_bytes(const vmp_histogram *h) {
-  uint64_t bytes = h->repeated == NULL ? 0 : VMP_HISTOGRAM_REPEATED * sizeof *h->repeated;
+  uint64_t bytes = h->repeated == NULL ? 0 : VMP_HISTOGRAM_GROUPS * sizeof *h->repeated;
   for (unsigned row = 0; row < VMP_HISTOGRAM_ROWS; row++) {
     if (h->rows[row] != NULL) bytes += VMP_HISTOGRAM_ROW * sizeof **h->rows;
   }
@@ -115,7 +145,8 @@ static int compare_counts(const void *a, const void *b) {
 static size_t sorted_sizes(const vmp_histogram *h, vmp_size_count *out) {
   size_t n = 0;
   for (size_t i = 0; h->repeated != NULL && i < VMP_HISTOGRAM_REPEATED; i++) {
-    if (h->repeated[i].count > 1) out[n++] = h->repeated[i];
+    const vmp_size_count *entry = &h->repeated[i / VMP_HISTOGRAM_PROBES].places[i % VMP_HISTOGRAM_PROBES];
+    if (entry->count > 1) out[n++] = *entry;
   }
   qsort(out, n, sizeof *out, compare_counts);
   return n;
@@ -153,6 +184,26 @@ size_t vmp_histogram_points(const vmp_histogram *h, vmp_size_point *out) {
   return n;
 }
 
+static void check_group(const vmp_histogram *h, size_t index, vmp_report *report) {
+  const vmp_size_group *group = &h->repeated[index];
+  for (unsigned i = 0; i < VMP_HISTOGRAM_PROBES; i++) {
+    const vmp_size_count *entry = &group->places[i];
+    size_t number = index * VMP_HISTOGRAM_PROBES + i;
+    if (entry->bytes == 0 ? entry->count != 0 : entry->count == 0) {
+      vmp_report_fault(report, "histogram: entry %zu has %llu requests of %llu bytes", number,
+                       (unsigned long long)entry->count, (unsigned long long)entry->bytes);
+    }
+    if ((group->used >> i & 1) != (entry->bytes != 0) || (group->kept >> i & 1) != (entry->count > 1)) {
+      vmp_report_fault(report, "histogram: the bits of entry %zu are wrong", number);
+    }
+    uint64_t hash = hash_of(entry->bytes);
+    if (entry->bytes != 0 && (group_of(h, hash) != group || place_with(group, hash, entry->bytes) != i)) {
+      vmp_report_fault(report, "histogram: entry %zu isn't found by its size of %llu bytes", number,
+                       (unsigned long long)entry->bytes);
+    }
+  }
+}
+
 size_t vmp_histogram_check(const vmp_histogram *h, vmp_report *report) {
   size_t before = report->faults;
   uint64_t total = 0;
@@ -175,16 +226,6 @@ size_t vmp_histogram_check(const vmp_histogram *h, vmp_report *report) {
     vmp_report_fault(report, "histogram: %llu requests are counted, and the buckets have %llu",
                      (unsigned long long)h->total, (unsigned long long)total);
   }
-  for (size_t i = 0; h->repeated != NULL && i < VMP_HISTOGRAM_REPEATED; i++) {
-    const vmp_size_count *entry = &h->repeated[i];
-    if (entry->bytes == 0 ? entry->count != 0 : entry->count == 0) {
-      vmp_report_fault(report, "histogram: entry %zu has %llu requests of %llu bytes", i,
-                       (unsigned long long)entry->count, (unsigned long long)entry->bytes);
-    }
-    if (entry->bytes != 0 && find_size(h, entry->bytes) != entry) {
-      vmp_report_fault(report, "histogram: entry %zu isn't found by its size of %llu bytes", i,
-                       (unsigned long long)entry->bytes);
-    }
-  }
+  for (size_t i = 0; h->repeated != NULL && i < VMP_HISTOGRAM_GROUPS; i++) check_group(h, i, report);
   return report->faults - before;
 }

@@ -30,6 +30,7 @@ vmp_status vmp_mid_create(vmp_mid **out_mid, const vmp_backing_ops *ops, const v
   vmp_mid *mid = vmp_mem_calloc(1, sizeof *mid);
   if (mid == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the mid layer");
   mid->ops = *ops;
+  mid->granule_log2 = vmp_log2(ops->granule_bytes);
   mid->supply = *supply;
   mid->options = *options;
   mid->options.chunk_max_bytes = chunk_max;

@@ -102,7 +102,7 @@ static uint32_t set_kind(const refresh *r, uint32_t index, uint64_t from, uint64
   }
   if (from > part->offset) index = vmp_mid_split(mid, r->arena, index, from);
   if (end < vmp_mid_piece_end(vmp_mid_piece_at(mid, index))) (void)vmp_mid_split(mid, r->arena, index, end);
-  vmp_mid_piece_at(mid, index)->kind = (uint32_t)kind;
+  vmp_mid_piece_at(mid, index)->kind = (uint16_t)kind;
   return index;
 }
 

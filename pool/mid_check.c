@@ -63,12 +63,13 @@ typedef struct start_walk {
   uint32_t piece;  // the next one
 } start_walk;
 
-// next_before: the next piece if it begins before `end`, else 0; those up to `end` are passed, and counted.
-static uint32_t next_before(start_walk *walk, uint64_t end, uint32_t *out_count) {
+// next_before: the next piece if it begins before `end`, else 0; those up to `end` are passed, and counted. If `named` is
+// one of them, it is returned.
+static uint32_t next_before(start_walk *walk, uint64_t end, uint32_t named, uint32_t *out_count) {
   uint32_t first = 0;
   *out_count = 0;
   while (walk->piece != 0 && vmp_mid_piece_at(walk->mid, walk->piece)->offset < end) {
-    if (first == 0) first = walk->piece;
+    if (first == 0 || walk->piece == named) first = walk->piece;
     (*out_count)++;
     walk->piece = vmp_mid_piece_at(walk->mid, walk->piece)->next;
   }
@@ -87,7 +88,7 @@ static void check_lines(start_walk *walk, uint32_t index, uint64_t page, vmp_rep
   }
   for (unsigned line = 0; line < VMP_MID_LINES; line++) {
     uint64_t end = page + ((uint64_t)(line + 1) << VMP_MID_LINE_LOG2);
-    uint32_t count, expected = next_before(walk, end, &count);
+    uint32_t count, expected = next_before(walk, end, 0, &count);
     if (lines->first[line] != expected || (lines->starts >> line & 1) != (expected != 0)) {
       vmp_report_fault(report, "mid: the index is wrong about the line that ends at %#llx", (ull)end);
     }
@@ -113,8 +114,8 @@ static uint64_t check_index(const vmp_mid *mid, const vmp_mid_arena *arena, vmp_
         tables++;
         check_lines(&walk, entry & ~VMP_MID_ENTRY_LINES, page, report);
       } else {
-        expected = next_before(&walk, end, &count);
-        if (count > 16) count = 16;
+        expected = next_before(&walk, end, entry & VMP_MID_ENTRY_PIECE, &count);
+        if (count > VMP_MID_ENTRY_MOST + 1) count = VMP_MID_ENTRY_MOST + 1;
         if (count > 0) expected |= (count - 1) << VMP_MID_ENTRY_MORE_LOG2;
       }
       if (entry != expected || start != (expected != 0)) {

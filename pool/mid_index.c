@@ -3,9 +3,9 @@
 // Problem: a free names an address; a snapshot or a free of a slab object names one inside a block. A search tree
 // over 100,000 blocks costs a dozen cache misses per lookup; a table fine enough for the smallest blocks costs more
 // than the large ones are worth. Approach: pieces tile the arena, so the piece that holds an offset is the last one
-// that begins at or before it. Pages of 4 MiB remember the lowest piece that begins in them; a bitmap finds the last
+// that begins at or before it. Pages of 4 MiB remember one piece that begins in them, any; a bitmap finds the last
 // such page; the list of pieces leads on from there. Where 16 pieces begin in a page it gets a table of 64
-// lines of 64 KiB, which works the same way. A piece that reaches into further sectors (16 GiB) is named in each of
+// lines of 64 KiB, each of which remembers its lowest one. A piece that reaches into further sectors (4 GiB) is named in each of
 // them, since it holds their first byte.
 //
 //     sector k                                        sector k + 1
@@ -14,9 +14,8 @@
 //                       ^p3  ^p4
 //
 // Invariants
-//   - an entry is the lowest piece that begins in its page or line, or the page's table of lines; 0 where none begins.
-//   A
-//     page's entry counts them.
+//   - an entry of a page is a piece that begins there and how many do, or the page's table of lines; that of a line the
+//     lowest that begins there; 0 where none begins.
 //   - a table of lines isn't empty. It may lack although the page is crowded (host memory ran out): finding takes more
 //     steps then, up to 8192.
 //
@@ -56,6 +55,15 @@ static inline uint32_t next_in(const vmp_mid *mid, const vmp_mid_piece *piece, u
   if (piece->next == 0) return 0;
   uint64_t distance = vmp_mid_piece_at(mid, piece->next)->offset ^ piece->offset;
   return distance >> log2 == 0 ? piece->next : 0;
+}
+
+// lowest_in_page: the first piece that begins in the page in which this one does.
+static uint32_t lowest_in_page(const vmp_mid *mid, uint32_t piece) {
+  uint64_t page = vmp_mid_piece_at(mid, piece)->offset >> VMP_MID_PAGE_LOG2;
+  for (uint32_t before; (before = vmp_mid_piece_at(mid, piece)->prev) != 0; piece = before) {
+    if (vmp_mid_piece_at(mid, before)->offset >> VMP_MID_PAGE_LOG2 != page) break;
+  }
+  return piece;
 }
 
 // ---- tables of lines ----
@@ -110,7 +118,7 @@ static void add_lines(vmp_mid *mid, uint32_t *entry) {
   vmp_mid_lines *lines = tables->spare;
   tables->at[number] = lines;
   tables->spare = NULL;
-  for (uint32_t piece = *entry & VMP_MID_ENTRY_PIECE; piece != 0;) {
+  for (uint32_t piece = lowest_in_page(mid, *entry & VMP_MID_ENTRY_PIECE); piece != 0;) {
     const vmp_mid_piece *node = vmp_mid_piece_at(mid, piece);
     start_line(mid, lines, piece, node->offset);
     piece = next_in(mid, node, VMP_MID_PAGE_LOG2);
@@ -144,11 +152,8 @@ void vmp_mid_index_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece) {
     start_line(mid, lines_of(mid, old), piece, offset);
     return;
   }
-  uint32_t more = old & VMP_MID_ENTRY_MORE, first = old & VMP_MID_ENTRY_PIECE;
-  if (vmp_mid_piece_at(mid, first)->offset > offset) first = piece;
-  if (more != VMP_MID_ENTRY_MORE) more += VMP_MID_ENTRY_ONE;
-  *entry = more | first;
-  if (more == VMP_MID_ENTRY_MORE) add_lines(mid, entry);
+  if ((old & VMP_MID_ENTRY_MORE) != VMP_MID_ENTRY_MORE) *entry = old += VMP_MID_ENTRY_ONE;
+  if ((old & VMP_MID_ENTRY_MORE) == VMP_MID_ENTRY_MORE) add_lines(mid, entry);
 }
 
 // end_line takes a piece out of a page's lines. False: nothing begins in the page any more.
@@ -167,18 +172,20 @@ static bool end_line(vmp_mid *mid, uint32_t entry, uint32_t piece) {
 
 // without: a page's entry without a piece that began there. Where they weren't all counted they are now.
 static uint32_t without(const vmp_mid *mid, uint32_t entry, uint32_t piece, const vmp_mid_piece *node) {
-  uint32_t first = entry & VMP_MID_ENTRY_PIECE, more = entry & VMP_MID_ENTRY_MORE;
+  uint32_t other = entry & VMP_MID_ENTRY_PIECE, more = entry & VMP_MID_ENTRY_MORE;
   if (more == 0) return 0;
-  if (first == piece) first = node->next;
-  if (more != VMP_MID_ENTRY_MORE) return (more - VMP_MID_ENTRY_ONE) | first;
-  more = 0;
-  for (uint32_t at = first; more < VMP_MID_ENTRY_MORE; more += VMP_MID_ENTRY_ONE) {
-    const vmp_mid_piece *other = vmp_mid_piece_at(mid, at);
-    at = next_in(mid, other, VMP_MID_PAGE_LOG2);
-    if (at == piece) at = next_in(mid, node, VMP_MID_PAGE_LOG2);
-    if (at == 0) break;
+  if (other == piece) {
+    bool before = node->prev != 0 &&
+                  (vmp_mid_piece_at(mid, node->prev)->offset ^ node->offset) >> VMP_MID_PAGE_LOG2 == 0;
+    other = before ? node->prev : node->next;
   }
-  return more | first;
+  if (more != VMP_MID_ENTRY_MORE) return (more - VMP_MID_ENTRY_ONE) | other;
+  uint32_t count = 0;
+  for (uint32_t at = lowest_in_page(mid, other); at != 0 && count <= VMP_MID_ENTRY_MOST;
+       at = next_in(mid, vmp_mid_piece_at(mid, at), VMP_MID_PAGE_LOG2)) {
+    count += at == piece ? 0 : 1;
+  }
+  return (count - 1) << VMP_MID_ENTRY_MORE_LOG2 | other;
 }
 
 void vmp_mid_index_end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece) {
@@ -206,8 +213,8 @@ void vmp_mid_index_set_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, u
 }
 
 // ---- queries ----
-// start_in: a piece that begins in the page of this entry, at or before `offset` (which may lie behind the page), and
-// from which it isn't far to the last such piece. 0: none begins there that early.
+// start_in: a piece that begins at or before `offset`, which lies in or behind the page of this entry, and from which it
+// isn't far to the last such piece. 0: none of the page's lines begins that early.
 static uint32_t start_in(const vmp_mid *mid, uint32_t entry, uint64_t page_start, uint64_t offset) {
   if (has_lines(entry)) {
     const vmp_mid_lines *lines = lines_of(mid, entry);
@@ -223,7 +230,8 @@ static uint32_t start_in(const vmp_mid *mid, uint32_t entry, uint64_t page_start
     return entry;
   }
   entry &= VMP_MID_ENTRY_PIECE;
-  return vmp_mid_piece_at(mid, entry)->offset <= offset ? entry : 0;
+  while (vmp_mid_piece_at(mid, entry)->offset > offset) entry = vmp_mid_piece_at(mid, entry)->prev;
+  return entry;
 }
 
 // page_before: the last page before `page` in which a piece begins, or VMP_MID_PAGES.

@@ -7,6 +7,7 @@
 //     mid_arena.c  arenas, and catching up with changes of the mapping
 //     mid_runs.c   runs by size
 //     mid_index.c  which piece holds an offset, in constant time
+//     mid_quick.c  the common case of allocating and freeing, in one pass
 //     mid_resize.c blocks that become longer or shorter, and addresses without a claim
 //     mid_check.c  all invariants
 //
@@ -48,7 +49,8 @@ typedef enum vmp_mid_kind {
 typedef struct vmp_mid_piece {
   uint64_t offset, bytes;
   uint32_t prev, next;  // neighbours in the arena, 0 at its ends
-  uint32_t kind;        // vmp_mid_kind
+  uint16_t kind;        // vmp_mid_kind
+  uint16_t class;       // of a run's first part: the run's size class
   uint32_t run_end;     // of a run's first part: its last; of the last: its first (a single part names itself)
   uint32_t links[2];    // of a run's first part, in its size class: smaller, larger (or: previous, next)
   union {
@@ -61,7 +63,6 @@ typedef struct vmp_mid_piece {
 } vmp_mid_piece;
 
 _Static_assert(sizeof(vmp_mid_piece) == 56, "a piece has no hidden padding");
-_Static_assert(sizeof(vmp_mid_piece) <= VMP_NODE_SMALL_BYTES, "vmp_mid_piece_at knows how many come in a block");
 
 // The runs by size. Below 256 steps each size has a class, a list; above there are 256 classes to a doubling, each a
 // tree; from 2^48 bytes on all sizes are one class.
@@ -77,6 +78,7 @@ typedef struct vmp_mid_runs {
 } vmp_mid_runs;
 
 _Static_assert(VMP_MID_STEP_BYTES == 1u << VMP_MID_STEP_LOG2, "sizes are told apart by the step");
+_Static_assert(VMP_MID_CLASSES <= UINT16_MAX, "a piece names its class");
 _Static_assert(VMP_MID_CLASSES % 4096 == 0, "both bitmaps have whole words");
 
 // vmp_mid_class rises with the size.
@@ -96,19 +98,20 @@ typedef struct vmp_mid_edges {
 } vmp_mid_edges;
 
 // ---- index ----
-// The first piece that begins in each page of 4 MiB, in tables for sectors of 4096 pages, made where a piece begins. A
+// A piece that begins in each page of 4 MiB, in tables for sectors of 1024 pages, made where a piece begins. A
 // page in which many pieces begin has a table of its own, of 64 lines of 64 KiB.
 #define VMP_MID_LINE_LOG2 16u
 #define VMP_MID_LINES 64u
 #define VMP_MID_PAGE_LOG2 22u
-#define VMP_MID_PAGES_LOG2 12u
+#define VMP_MID_PAGES_LOG2 10u
 #define VMP_MID_SECTOR_LOG2 (VMP_MID_PAGE_LOG2 + VMP_MID_PAGES_LOG2)
 #define VMP_MID_PAGES (1u << VMP_MID_PAGES_LOG2)
 
-// An entry of a page: 0, or the lowest piece and how many begin there, or its table of lines.
+// An entry of a page: 0, or a piece that begins there and how many more do, or its table of lines.
 #define VMP_MID_ENTRY_LINES UINT32_C(0x80000000)  // the rest is the number of a table
 #define VMP_MID_ENTRY_MORE_LOG2 27u               // bits 27..30: how many besides the lowest; 15: or more
 #define VMP_MID_ENTRY_MORE UINT32_C(0x78000000)
+#define VMP_MID_ENTRY_MOST 15u
 #define VMP_MID_ENTRY_ONE UINT32_C(0x08000000)
 #define VMP_MID_ENTRY_PIECE UINT32_C(0x07ffffff)
 #define VMP_MID_MAX_PIECES VMP_MID_ENTRY_PIECE
@@ -165,6 +168,7 @@ struct vmp_mid {
   size_t num_arenas, arenas_capacity;
   uint64_t arena_bytes;
 
+  unsigned granule_log2;
   uint32_t last;    // the used block that was made or asked for last, if it is still that
   uint64_t cursor;  // of next_change
   // Some part isn't what the mapping says, or a mixed extent is missing (host memory ran out): look at all of them at
@@ -175,13 +179,13 @@ struct vmp_mid {
 };
 
 static inline vmp_mid_piece *vmp_mid_piece_at(const vmp_mid *mid, uint32_t index) {
-  return (vmp_mid_piece *)(mid->pieces.origins[index >> VMP_NODE_BLOCK_LOG2] +
+  return (vmp_mid_piece *)(mid->pieces.origins[index >> VMP_NODE_BLOCK_LOG2(sizeof(vmp_mid_piece))] +
                            (uintptr_t)index * sizeof(vmp_mid_piece));
 }
 static inline uint64_t vmp_mid_piece_end(const vmp_mid_piece *piece) { return piece->offset + piece->bytes; }
 // Index 0 is a piece of no kind: where links lead nowhere it may be asked like any other.
 static inline bool vmp_mid_is(const vmp_mid *mid, uint32_t index, vmp_mid_kind kind) {
-  return vmp_mid_piece_at(mid, index)->kind == (uint32_t)kind;
+  return vmp_mid_piece_at(mid, index)->kind == (uint16_t)kind;
 }
 static inline bool vmp_mid_piece_is_free(const vmp_mid_piece *piece) { return piece->kind >= VMP_MID_MAPPED; }
 static inline bool vmp_mid_is_free(const vmp_mid *mid, uint32_t index) {
@@ -218,6 +222,26 @@ static inline vmp_mid_span vmp_mid_run_span(const vmp_mid *mid, uint32_t head) {
   const vmp_mid_piece *first = vmp_mid_piece_at(mid, head);
   return (vmp_mid_span){first->offset, vmp_mid_piece_end(vmp_mid_piece_at(mid, first->run_end))};
 }
+// vmp_mid_class_is_list: the class holds runs of one size only, in a list. The others are trees.
+static inline bool vmp_mid_class_is_list(unsigned class) { return class < 1u << VMP_MID_SPLIT_LOG2; }
+// vmp_mid_runs_mark and _unmark: the class has got its first run, has lost its last one.
+static inline void vmp_mid_runs_mark(vmp_mid_runs *runs, unsigned class) {
+  unsigned word = class / 64;
+  runs->classes[word] |= UINT64_C(1) << (class % 64);
+  runs->words[word / 64] |= UINT64_C(1) << (word % 64);
+}
+static inline void vmp_mid_runs_unmark(vmp_mid_runs *runs, unsigned class) {
+  unsigned word = class / 64;
+  uint64_t left = runs->classes[word] & ~(UINT64_C(1) << (class % 64));
+  runs->classes[word] = left;
+  if (left == 0) runs->words[word / 64] &= ~(UINT64_C(1) << (word % 64));
+}
+// vmp_mid_runs_insert puts a run of one part into the tree of its class; _take_out takes one out of the tree or list.
+// They count nothing, and leave the bitmaps but for a class that becomes empty.
+void vmp_mid_runs_insert(const vmp_mid *mid, uint32_t *root, uint32_t head);
+void vmp_mid_runs_take_out(vmp_mid *mid, uint32_t *root, unsigned class, uint32_t head);
+// vmp_mid_runs_above: the first run of the next class that isn't empty, 0 when there is none.
+uint32_t vmp_mid_runs_above(const vmp_mid *mid, unsigned class);
 // vmp_mid_runs_enter makes the mapped parts from `head` to `tail` a run.
 void vmp_mid_runs_enter(vmp_mid *mid, uint32_t head, uint32_t tail);
 // vmp_mid_runs_leave forgets a run; its parts may be changed then.

@@ -124,21 +124,6 @@ static void unlink_run(const vmp_mid *mid, uint32_t *first, uint32_t head) {
 }
 
 // ---- classes ----
-// is_one_size: whether the class holds runs of one size only, in a list.
-static inline bool is_one_size(unsigned class) { return class < 1u << VMP_MID_SPLIT_LOG2; }
-
-static void mark(vmp_mid_runs *runs, unsigned class) {
-  unsigned word = class / 64;
-  runs->classes[word] |= UINT64_C(1) << (class % 64);
-  runs->words[word / 64] |= UINT64_C(1) << (word % 64);
-}
-
-static void unmark(vmp_mid_runs *runs, unsigned class) {
-  unsigned word = class / 64;
-  runs->classes[word] &= ~(UINT64_C(1) << (class % 64));
-  if (runs->classes[word] == 0) runs->words[word / 64] &= ~(UINT64_C(1) << (word % 64));
-}
-
 // first_bit: the lowest set bit >= `from` of an array of words, 64 * words when there is none.
 static inline unsigned first_bit(const uint64_t *bits, unsigned words, unsigned from) {
   unsigned word = from / 64;
@@ -192,11 +177,12 @@ void vmp_mid_runs_enter(vmp_mid *mid, uint32_t head, uint32_t tail) {
   last->run_end = head;
   run_key key = {vmp_mid_piece_end(last) - first->offset, first->offset};
   unsigned class = vmp_mid_class(key.size);
+  first->class = (uint16_t)class;
   runs->count++;
   runs->bytes += key.size;
   uint32_t *root = &runs->roots[class];
-  if (*root == 0) mark(runs, class);
-  if (is_one_size(class)) {
+  if (*root == 0) vmp_mid_runs_mark(runs, class);
+  if (vmp_mid_class_is_list(class)) {
     push(mid, root, head);
   } else {
     insert(mid, root, head, key);
@@ -204,29 +190,36 @@ void vmp_mid_runs_enter(vmp_mid *mid, uint32_t head, uint32_t tail) {
   if (mid->options.edges) vmp_mid_edges_enter(mid, (vmp_mid_span){key.offset, key.offset + key.size});
 }
 
+void vmp_mid_runs_insert(const vmp_mid *mid, uint32_t *root, uint32_t head) {
+  insert(mid, root, head, key_of(mid, head));
+}
+
+void vmp_mid_runs_take_out(vmp_mid *mid, uint32_t *root, unsigned class, uint32_t head) {
+  if (vmp_mid_class_is_list(class)) {
+    unlink_run(mid, root, head);
+  } else {
+    take_out(mid, root, head, key_of(mid, head));
+  }
+  if (*root == 0) vmp_mid_runs_unmark(&mid->runs, class);
+}
+
 void vmp_mid_runs_leave(vmp_mid *mid, uint32_t head) {
   vmp_mid_runs *runs = &mid->runs;
   run_key key = key_of(mid, head);
-  unsigned class = vmp_mid_class(key.size);
+  unsigned class = vmp_mid_piece_at(mid, head)->class;
   uint32_t *root = &runs->roots[class];
   runs->count--;
   runs->bytes -= key.size;
-  if (is_one_size(class)) {
-    unlink_run(mid, root, head);
-  } else {
-    take_out(mid, root, head, key);
-  }
-  if (*root == 0) unmark(runs, class);
+  vmp_mid_runs_take_out(mid, root, class, head);
   if (mid->options.edges) vmp_mid_edges_leave(mid, (vmp_mid_span){key.offset, key.offset + key.size});
 }
 
 // ---- queries ----
-// first_above: the first run of the next class that isn't empty, 0 when there is none.
-static uint32_t first_above(const vmp_mid *mid, unsigned class) {
+uint32_t vmp_mid_runs_above(const vmp_mid *mid, unsigned class) {
   const vmp_mid_runs *runs = &mid->runs;
   class = class_above(runs, class);
   if (class == VMP_MID_CLASSES) return 0;
-  return is_one_size(class) ? runs->roots[class] : outermost(mid, runs->roots[class], SMALLER);
+  return vmp_mid_class_is_list(class) ? runs->roots[class] : outermost(mid, runs->roots[class], SMALLER);
 }
 
 // last_below: the last run of the class below that isn't empty, 0 when there is none. (Of a list any is as good.)
@@ -234,27 +227,27 @@ static uint32_t last_below(const vmp_mid *mid, unsigned class) {
   const vmp_mid_runs *runs = &mid->runs;
   class = class_below(runs, class);
   if (class == VMP_MID_CLASSES) return 0;
-  return is_one_size(class) ? runs->roots[class] : outermost(mid, runs->roots[class], LARGER);
+  return vmp_mid_class_is_list(class) ? runs->roots[class] : outermost(mid, runs->roots[class], LARGER);
 }
 
 uint32_t vmp_mid_runs_fitting(const vmp_mid *mid, uint64_t bytes) {
   unsigned class = vmp_mid_class(bytes);
   uint32_t root = mid->runs.roots[class];
-  uint32_t head = is_one_size(class) ? root : first_from(mid, root, (run_key){bytes, 0});
-  return head != 0 ? head : first_above(mid, class);
+  uint32_t head = vmp_mid_class_is_list(class) ? root : first_from(mid, root, (run_key){bytes, 0});
+  return head != 0 ? head : vmp_mid_runs_above(mid, class);
 }
 
 uint32_t vmp_mid_runs_next_larger(const vmp_mid *mid, uint32_t head) {
   run_key key = key_of(mid, head);
   unsigned class = vmp_mid_class(key.size);
   uint32_t next;
-  if (is_one_size(class)) {
+  if (vmp_mid_class_is_list(class)) {
     next = *link_of(mid, head, NEXT);
   } else {
     key.offset++;
     next = first_from(mid, mid->runs.roots[class], key);
   }
-  return next != 0 ? next : first_above(mid, class);
+  return next != 0 ? next : vmp_mid_runs_above(mid, class);
 }
 
 uint32_t vmp_mid_runs_largest(const vmp_mid *mid) { return last_below(mid, VMP_MID_CLASSES); }
@@ -262,7 +255,7 @@ uint32_t vmp_mid_runs_largest(const vmp_mid *mid) { return last_below(mid, VMP_M
 uint32_t vmp_mid_runs_next_smaller(const vmp_mid *mid, uint32_t head) {
   run_key key = key_of(mid, head);
   unsigned class = vmp_mid_class(key.size);
-  uint32_t next = is_one_size(class) ? *link_of(mid, head, NEXT) : last_before(mid, mid->runs.roots[class], key);
+  uint32_t next = vmp_mid_class_is_list(class) ? *link_of(mid, head, NEXT) : last_before(mid, mid->runs.roots[class], key);
   return next != 0 ? next : last_below(mid, class);
 }
 
@@ -279,7 +272,7 @@ typedef struct check_state {
 static void check_node(check_state *state, uint32_t head) {
   run_key key = key_of(state->mid, head);
   unsigned long long offset = (unsigned long long)key.offset;
-  if (vmp_mid_class(key.size) != state->class) {
+  if (vmp_mid_class(key.size) != state->class || vmp_mid_piece_at(state->mid, head)->class != state->class) {
     vmp_report_fault(state->report, "mid runs: the run at %#llx is in size class %u", offset, state->class);
   }
   if (state->any && !before(state->last, key)) {
@@ -347,7 +340,7 @@ uint64_t vmp_mid_runs_check(const vmp_mid *mid, vmp_report *report) {
     }
     if (root == 0) continue;
     check_state state = {.mid = mid, .report = report, .class = class};
-    if (is_one_size(class)) {
+    if (vmp_mid_class_is_list(class)) {
       bool walked = check_list(&state, root);
       count += state.count;
       if (!walked) return count;

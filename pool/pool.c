@@ -5,6 +5,7 @@
 // Each step leaves the structure in a state that `dispose` can take apart, so a failure anywhere undoes what was
 // done, in reverse.
 #include "pool/pool.h"
+#include "pool/quick.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -80,6 +81,7 @@ static vmp_status open_device(vmp_pool *pool) {
   vmp_status status = vmp_device_require_vmm(pool->driver, config->device, &pool->device);
   for (size_t i = 0; i < config->peers.count && status == VMP_OK; i++)
     status = check_peer(pool, config->peers.values[i]);
+  pool->granule_log2 = vmp_log2(pool->device.granule_bytes);
   if (status == VMP_OK) status = vmp_config_resolve(config, pool->device.granule_bytes, pool->device.total_bytes);
   if (status == VMP_OK) status = vmp_context_retain(pool->driver, pool->device.device, &pool->context);
   if (status == VMP_OK) status = vmp_clock_create(&pool->clock, pool->driver, pool->device.ordinal);
@@ -194,6 +196,7 @@ static vmp_status open_memory(vmp_pool *pool) {
   if (status == VMP_OK) status = vmp_space_open(pool);
   if (status == VMP_OK) status = open_layers(pool);
   if (status == VMP_OK) vmp_caches_open(pool);
+  if (status == VMP_OK) vmp_quick_open(pool);
   if (status == VMP_OK) status = vmp_debug_open(pool);
   if (status == VMP_OK) vmp_triggers_open(pool);
   if (status == VMP_OK) status = map_initial(pool);

@@ -60,8 +60,8 @@ struct vmp_cache;
 
 typedef enum vmp_layer { VMP_LAYER_SLAB = 0, VMP_LAYER_MID = 1, VMP_LAYER_BUDDY = 2, VMP_NUM_LAYERS = 3 } vmp_layer;
 
-// vmp_reservation: one piece of address space, with a bit per slot that has ever held a block: it tells a double
-// free from an address that was never handed out.
+// vmp_reservation: one piece of address space, with a bit per slot in which a block has ever begun: it tells a
+// double free from an address that was never handed out.
 typedef struct vmp_reservation {
   uint64_t offset, bytes;
   uint64_t *handed;
@@ -93,11 +93,13 @@ typedef struct vmp_mover_left {
 struct vmp_pool {
   uint64_t id;                                     // no other pool of the process has or had it
   _Atomic uint8_t cache_numbers[VMP_CACHE_STEPS];  // by steps: the magazine that serves a request; 0: none
+  uint64_t quick_from_bytes, quick_bytes;          // requests of [from, from + bytes) may be served by quick.c
   vmp_driver *driver;
   bool owns_driver;
   vmp_config config;
   char *config_text;
   vmp_device device;
+  unsigned granule_log2;
   vmp_cu_context context;  // the device's primary context, retained
   vmp_guard guard;
   vmp_clock *clock;
@@ -195,6 +197,10 @@ static inline bool vmp_block_is_labelled(uint64_t word) { return (word & 16) != 
 // A block whose word has one of these has entries in tables that the lock guards: it isn't freed without the lock.
 #define VMP_BLOCK_HAS_ENTRIES (VMP_BLOCK_HAS_STREAMS | VMP_BLOCK_HAS_LABEL | VMP_BLOCK_CAPTURED | VMP_BLOCK_IS_BUSY)
 
+// Blocks of mid from here on begin with a granule, so that nearly all of their chunks are theirs alone: vmp_realloc can
+// move them without copying.
+#define VMP_OWN_CHUNKS_FROM_BYTES (UINT64_C(256) << 20)
+
 // Larger sizes are no sizes: no address space holds them. They are refused without being counted.
 #define VMP_MAX_BLOCK_BYTES (UINT64_C(1) << 47)
 
@@ -212,6 +218,15 @@ vmp_slab_options vmp_pool_slab_options(const vmp_pool *pool);
 static inline uint64_t vmp_not_negative(uint64_t count) { return count >> 63 != 0 ? 0 : count; }
 static inline uint64_t vmp_pool_slab_live_bytes(const vmp_pool *pool) {
   return vmp_not_negative(pool->live_bytes[VMP_LAYER_SLAB]);
+}
+// vmp_pool_counted_live_bytes and _requested_bytes: without what caches have counted since they were folded; they wrap
+// where they are negative.
+static inline uint64_t vmp_pool_counted_live_bytes(const vmp_pool *pool) {
+  return pool->live_bytes[VMP_LAYER_SLAB] + pool->live_bytes[VMP_LAYER_MID] + pool->live_bytes[VMP_LAYER_BUDDY] +
+         pool->regions.live_bytes;
+}
+static inline uint64_t vmp_pool_counted_requested_bytes(const vmp_pool *pool) {
+  return pool->requested_bytes + pool->regions.live_bytes;
 }
 // vmp_pool_live_bytes: over all layers and regions.
 static inline uint64_t vmp_pool_live_bytes(const vmp_pool *pool) {
@@ -377,8 +392,9 @@ void vmp_space_give_arena(vmp_pool *pool, uint64_t offset, vmp_fence fence);
 // vmp_space_map_initial maps `bytes` ahead, where the first blocks will be placed; *out_mapped says how much came of
 // it. VMP_ERROR_HOST_OUT_OF_MEMORY, VMP_ERROR_OUT_OF_ADDRESS_SPACE. MAY UNLOCK.
 vmp_status vmp_space_map_initial(vmp_pool *pool, uint64_t bytes, uint64_t *out_mapped);
-// vmp_space_mark_handed notes that a block was handed out; vmp_space_was_handed asks.
-void vmp_space_mark_handed(vmp_pool *pool, uint64_t offset, uint64_t bytes);
+// vmp_space_mark_handed notes that a block was handed out that begins here; vmp_space_was_handed asks whether one has
+// ever begun in the slot.
+void vmp_space_mark_handed(vmp_pool *pool, uint64_t offset);
 bool vmp_space_was_handed(const vmp_pool *pool, uint64_t offset);
 void vmp_space_close(vmp_pool *pool);
 

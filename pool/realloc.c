@@ -62,7 +62,7 @@ void vmp_resize_settle(vmp_resize *r, uint64_t offset, uint64_t held_bytes, bool
     (void)vmp_books_promise(pool, layer);  // there is room: one was just taken
     vmp_books_enter(pool, offset, word);
   }
-  vmp_space_mark_handed(pool, offset, held_bytes);
+  vmp_space_mark_handed(pool, offset);
   pool->live_bytes[layer] += held_bytes - r->held_bytes;
   vmp_tally_free(&pool->tally, layer, r->index);
   vmp_tally_alloc(&pool->tally, layer, r->index, vmp_not_negative(pool->live_bytes[layer]));

@@ -6,10 +6,6 @@
 #include "pool/fresh_place.h"
 #include "pool/pool.h"
 
-// Blocks from here on begin with a granule, so that nearly all of their chunks are theirs alone: vmp_realloc can move
-// them without copying.
-#define OWN_CHUNKS_FROM_BYTES (UINT64_C(256) << 20)
-
 const char *vmp_layer_name(vmp_layer layer) {
   static const char *const names[VMP_NUM_LAYERS] = {"slab", "mid", "buddy"};
   return names[layer];
@@ -32,7 +28,7 @@ bool vmp_route_plan(const vmp_pool *pool, uint64_t bytes, uint64_t alignment, vm
   } else {
     plan.layer = VMP_LAYER_MID;
     if (!vmp_align_up(bytes, VMP_MID_STEP_BYTES, &plan.request.bytes)) return false;
-    if (bytes >= OWN_CHUNKS_FROM_BYTES && plan.request.alignment < pool->device.granule_bytes) {
+    if (bytes >= VMP_OWN_CHUNKS_FROM_BYTES && plan.request.alignment < pool->device.granule_bytes) {
       plan.request.alignment = pool->device.granule_bytes;
     }
   }

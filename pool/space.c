@@ -1,7 +1,7 @@
 // space.c: the pool's address space: reservations, mid's arenas, the memory that is mapped at creation. See pool.h.
 //
 //     reservation 0   [ arena | arena | blocks of buddy ...           ]      reservation 1 [ ... ]
-//     handed           1 bit per slot: has it ever held a block?
+//     handed           1 bit per slot: has a block ever begun in it?
 //
 // Invariants
 //   - Every reservation that buddy knows is in `reservations`, with its bits; they are disjoint.
@@ -204,23 +204,17 @@ static vmp_reservation *reservation_of(const vmp_pool *pool, uint64_t offset) {
   return NULL;
 }
 
-void vmp_space_mark_handed(vmp_pool *pool, uint64_t offset, uint64_t bytes) {
+void vmp_space_mark_handed(vmp_pool *pool, uint64_t offset) {
   vmp_reservation *r = reservation_of(pool, offset);
   if (r == NULL) return;
-  unsigned granule_log2 = vmp_log2(pool->device.granule_bytes);
-  uint64_t slot = (offset - r->offset) >> granule_log2, last = (offset - r->offset + bytes - 1) >> granule_log2;
-  for (uint64_t word = slot / 64; word <= last / 64; word++) {
-    uint64_t bits = UINT64_MAX;
-    if (word == slot / 64) bits &= UINT64_MAX << (slot % 64);
-    if (word == last / 64) bits &= UINT64_MAX >> (63 - last % 64);
-    r->handed[word] |= bits;
-  }
+  uint64_t slot = (offset - r->offset) >> pool->granule_log2;
+  r->handed[slot / 64] |= UINT64_C(1) << (slot % 64);
 }
 
 bool vmp_space_was_handed(const vmp_pool *pool, uint64_t offset) {
   const vmp_reservation *r = reservation_of(pool, offset);
   if (r == NULL) return false;
-  uint64_t slot = (offset - r->offset) / pool->device.granule_bytes;
+  uint64_t slot = (offset - r->offset) >> pool->granule_log2;
   return (r->handed[slot / 64] >> (slot % 64) & 1) != 0;
 }
 

@@ -85,17 +85,13 @@ static vmp_cache *cache_of(const vmp_pool *pool, vmp_stream stream) {
 
 // fold enters in the pool's books what a cache has counted. The cache is the caller's own, or stopped.
 static void fold(vmp_pool *pool, vmp_cache *cache) {
-  if (cache->max_live_bytes > 0) {
-    uint64_t most = vmp_pool_live_bytes(pool) + (uint64_t)cache->max_live_bytes;
-    if (most > pool->peak_live_bytes) pool->peak_live_bytes = most;
-    if (most > pool->step_live_bytes) pool->step_live_bytes = most;
-  }
-  if (cache->max_requested_bytes > 0) {
-    uint64_t most = vmp_pool_requested_bytes(pool) + (uint64_t)cache->max_requested_bytes;
-    if (most > pool->peak_requested_bytes) pool->peak_requested_bytes = most;
-  }
-  uint64_t most = cache->max_live_bytes > 0 ? (uint64_t)cache->max_live_bytes : 0;
-  vmp_tally_fold(&pool->tally, cache->lane, cache->allocs, cache->frees, vmp_pool_slab_live_bytes(pool) + most);
+  int64_t live = (int64_t)vmp_pool_counted_live_bytes(pool) + cache->max_live_bytes;
+  if (live > (int64_t)pool->peak_live_bytes) pool->peak_live_bytes = (uint64_t)live;
+  if (live > (int64_t)pool->step_live_bytes) pool->step_live_bytes = (uint64_t)live;
+  int64_t requested = (int64_t)vmp_pool_counted_requested_bytes(pool) + cache->max_requested_bytes;
+  if (requested > (int64_t)pool->peak_requested_bytes) pool->peak_requested_bytes = (uint64_t)requested;
+  int64_t slab = (int64_t)pool->live_bytes[VMP_LAYER_SLAB] + cache->max_live_bytes;
+  vmp_tally_fold(&pool->tally, cache->lane, cache->allocs, cache->frees, slab < 0 ? 0 : (uint64_t)slab);
   pool->live_bytes[VMP_LAYER_SLAB] += (uint64_t)cache->live_bytes;  // wraps back where it is negative
   pool->requested_bytes += (uint64_t)cache->requested_bytes;
   pool->allocs += cache->allocs;
@@ -407,6 +403,10 @@ static void grow(vmp_pool *pool, const vmp_cache *cache, vmp_magazine *magazine,
   if (wanted > capacity + room) wanted = capacity + room;
   pool->cache_capacity_bytes += (wanted - capacity) * magazine->bytes;
   magazine->end = magazine->objects + wanted;
+}
+
+void vmp_cache_bring(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane) {
+  if (!vmp_cache_is_last(pool, stream)) (void)find(pool, stream, lane, true);
 }
 
 void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_stream_index lane) {

@@ -164,7 +164,9 @@ VMP_HOT_INLINE bool vmp_cache_keep(vmp_cache *cache, vmp_card *card, uint64_t ad
 
 // vmp_cache_alloc serves a request from a cache of the calling thread. False: a miss.
 VMP_HOT_INLINE bool vmp_cache_alloc(const vmp_pool *pool, vmp_cache *cache, void **out_ptr, size_t bytes) {
-  uint64_t number = vmp_cache_number(pool, bytes);
+  uint64_t last = bytes - 1;  // 0 bytes: a huge one
+  if (__builtin_expect(last >= VMP_CACHE_MAX_BYTES, false)) return false;
+  uint64_t number = atomic_load_explicit(&pool->cache_numbers[last >> VMP_CLASS_STEP_LOG2], memory_order_relaxed);
   bool hit = vmp_cache_enter(cache) && vmp_cache_take(cache, number, bytes, out_ptr);
   vmp_cache_leave(cache);
   return hit;
@@ -190,6 +192,8 @@ bool vmp_cache_free_strong(vmp_pool *pool, const void *ptr, vmp_stream stream);
 // know. vmp_cache_refill takes objects that are there, for requests like the one that missed; vmp_cache_make_room gives
 // some back where a freed block found no room, and allocates nothing.
 void vmp_cache_fold_own(vmp_pool *pool, vmp_stream stream);
+// vmp_cache_bring makes the calling thread's cache, where it has none, for the sake of what else goes by caches (quick.h).
+void vmp_cache_bring(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane);
 void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_stream_index lane);
 void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vmp_stream_index lane);
 

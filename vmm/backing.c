@@ -69,6 +69,7 @@ vmp_status vmp_backing_create(vmp_backing **out_backing, const vmp_backing_optio
   b->device_left = UINT64_MAX;
   b->chunks.hard_limit_bytes = options->hard_limit_bytes;
   b->chunks.soft_limit_bytes = options->soft_limit_bytes;
+  vmp_node_pool_init(&b->details, sizeof(slot_group));
   vmp_node_pool_init(&b->places, sizeof(place));
   if (!set_up_access(b)) {
     vmp_mem_free(b->access);
@@ -163,23 +164,85 @@ vmp_status vmp_backing_reserve(vmp_backing *b, uint64_t bytes, uint64_t minimum_
 
 // ---- the slot table ----
 
-bool backing_prepare_slots(vmp_backing *b, uint64_t slot, uint64_t slots) {
+// ensure_leaves makes the leaves of a range. NULL: it lies in no reservation, or host memory ran out. (Leaves that were
+// made are kept: an empty leaf changes nothing.)
+static reservation *ensure_leaves(vmp_backing *b, uint64_t slot, uint64_t slots) {
   reservation *r = backing_reservation_of(b, slot);
-  if (r == NULL || slots == 0) return false;
+  if (r == NULL || slots == 0) return NULL;
   uint64_t first = (slot - r->first_slot) / LEAF_SLOTS, last = (slot + slots - 1 - r->first_slot) / LEAF_SLOTS;
   for (uint64_t i = first; i <= last; i++) {
     if (r->leaves[i] != NULL) continue;
-    r->leaves[i] = vmp_mem_calloc(LEAF_SLOTS, sizeof **r->leaves);
-    if (r->leaves[i] == NULL) return false;  // leaves that were made are kept: an empty leaf changes nothing
-    b->leaf_bytes += LEAF_SLOTS * sizeof **r->leaves;
+    r->leaves[i] = vmp_mem_calloc(LEAF_GROUPS, sizeof **r->leaves);
+    if (r->leaves[i] == NULL) return NULL;
+    b->leaf_bytes += LEAF_GROUPS * sizeof **r->leaves;
+  }
+  return r;
+}
+
+// group_at: the word of the group that holds a slot (by its index in the reservation), whose leaf exists.
+static uint32_t *group_at(const reservation *r, uint64_t index) {
+  return &r->leaves[index / LEAF_SLOTS][index % LEAF_SLOTS / GROUP_SLOTS];
+}
+
+// ensure_detail gives a group a word for each slot. False: no host memory.
+static bool ensure_detail(vmp_backing *b, uint32_t *group) {
+  if (*group >= WORD_DETAIL) return true;
+  if (b->details.touched >= WORD_INDEX || !vmp_node_pool_reserve(&b->details, 1)) return false;
+  uint32_t index = vmp_node_take(&b->details);
+  slot_group *detail = backing_detail(b, index);
+  for (unsigned i = 0; i < GROUP_SLOTS; i++) detail->words[i] = *group;
+  *group = WORD_DETAIL | index;
+  return true;
+}
+
+bool backing_prepare_slots(vmp_backing *b, uint64_t slot, uint64_t slots) {
+  const reservation *r = ensure_leaves(b, slot, slots);
+  if (r == NULL) return false;
+  uint64_t first = slot - r->first_slot, end = first + slots;
+  if (first % GROUP_SLOTS != 0 || slots < GROUP_SLOTS) {
+    if (!ensure_detail(b, group_at(r, first))) return false;
+  }
+  return end % GROUP_SLOTS == 0 || ensure_detail(b, group_at(r, end - 1));
+}
+
+bool backing_prepare_details(vmp_backing *b, uint64_t slot, uint64_t slots) {
+  const reservation *r = ensure_leaves(b, slot, slots);
+  if (r == NULL) return false;
+  uint64_t first = (slot - r->first_slot) / GROUP_SLOTS, last = (slot + slots - 1 - r->first_slot) / GROUP_SLOTS;
+  for (uint64_t i = first; i <= last; i++) {
+    if (!ensure_detail(b, group_at(r, i * GROUP_SLOTS))) return false;
   }
   return true;
 }
 
+// set_group writes one word to a whole group. Only where somebody takes all of it does it become one word again: a range
+// that is unmapped may be about to be mapped slot by slot.
+static void set_group(vmp_backing *b, uint32_t *group, uint32_t word) {
+  if (*group < WORD_DETAIL) {
+    *group = word;
+    return;
+  }
+  uint32_t index = *group & WORD_INDEX;
+  if (word != 0) {
+    vmp_node_give(&b->details, index);
+    *group = word;
+    return;
+  }
+  for (unsigned i = 0; i < GROUP_SLOTS; i++) backing_detail(b, index)->words[i] = 0;
+}
+
 void backing_set_words(vmp_backing *b, uint64_t slot, uint64_t slots, uint32_t word) {
   reservation *r = backing_reservation_of(b, slot);
-  for (uint64_t i = slot - r->first_slot; i < slot - r->first_slot + slots; i++) {
-    r->leaves[i / LEAF_SLOTS][i % LEAF_SLOTS] = word;
+  for (uint64_t i = slot - r->first_slot, end = i + slots; i < end;) {
+    uint32_t *group = group_at(r, i);
+    uint64_t next = (i / GROUP_SLOTS + 1) * GROUP_SLOTS;
+    if (i % GROUP_SLOTS == 0 && next <= end) {
+      set_group(b, group, word);
+    } else {
+      slot_group *detail = backing_detail(b, *group & WORD_INDEX);
+      for (uint64_t at = i; at < next && at < end; at++) detail->words[at % GROUP_SLOTS] = word;
+    }
+    i = next;
   }
   if (word != 0 && slot + slots > r->high_slot) r->high_slot = slot + slots;
 }
@@ -191,10 +254,11 @@ uint64_t backing_skip_unmapped(const vmp_backing *b, uint64_t slot, uint64_t end
   while (slot < end) {
     if (slot >= r->high_slot) return end;
     uint64_t index = slot - r->first_slot;
-    const uint32_t *leaf = r->leaves[index / LEAF_SLOTS];
-    if (leaf == NULL) {
+    if (r->leaves[index / LEAF_SLOTS] == NULL) {
       slot += LEAF_SLOTS - index % LEAF_SLOTS;
-    } else if (leaf[index % LEAF_SLOTS] == 0) {
+    } else if (*group_at(r, index) == 0) {
+      slot += GROUP_SLOTS - index % GROUP_SLOTS;
+    } else if (backing_word_in(b, r, slot) == 0) {
       slot++;
     } else {
       return slot;
@@ -343,7 +407,7 @@ void vmp_backing_get_stats(const vmp_backing *b, vmp_backing_stats *out) {
   out->hard_limit_bytes = b->chunks.hard_limit_bytes;
   out->soft_limit_bytes = b->chunks.soft_limit_bytes;
   out->metadata_bytes = sizeof *b + b->leaf_bytes + vmp_node_pool_bytes(&b->chunks.records) +
-                        vmp_node_pool_bytes(&b->places) + b->page_ranges_capacity * sizeof *b->page_ranges;
+                        vmp_node_pool_bytes(&b->details) + vmp_node_pool_bytes(&b->places) + b->page_ranges_capacity * sizeof *b->page_ranges;
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     if (b->chunks.parked[order].count > 0) out->largest_parked_bytes = b->granule_bytes << order;
   }

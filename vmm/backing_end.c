@@ -95,6 +95,7 @@ vmp_status vmp_backing_destroy(vmp_backing *b) {
     vmp_mem_free(r->leaves);
   }
   chunk_store_finish(&b->chunks);
+  vmp_node_pool_finish(&b->details);
   vmp_node_pool_finish(&b->places);
   vmp_mem_free(b->page_ranges);
   vmp_mem_free(b->access);

@@ -17,6 +17,10 @@
 //     backing_end.c     giving everything back
 //     backing_check.c   the checker and the walkers
 //
+//     leaf      1024 slots, as 64 groups of 16: one word for all slots of the group where they have the same, as those of
+//               a large chunk do, or
+//     DETAIL    the words of the 16 slots, by index in `details`. It stays until one word covers the group again.
+//
 // A slot's word is 0 (unmapped), or a tag and an index:
 //     HOME   a chunk that lives here
 //     PLACE  a place: a mapping that is being made (transit), waits to be removed (retiring), could not be (broken), or
@@ -33,15 +37,22 @@
 // Attempts of one claim: with surplus, exact, and then with ever less to create, as refusals teach.
 #define CLAIM_ATTEMPTS 8
 #define CHANGE_LOG 256u
+#define GROUP_SLOTS 16u
+#define LEAF_GROUPS (LEAF_SLOTS / GROUP_SLOTS)
 #define WORD_HOME UINT32_C(0x40000000)
 #define WORD_PLACE UINT32_C(0x80000000)
+#define WORD_DETAIL UINT32_C(0xc0000000)  // of groups only
 #define WORD_INDEX UINT32_C(0x3fffffff)
+
+typedef struct slot_group {
+  uint32_t words[GROUP_SLOTS];
+} slot_group;
 
 typedef struct reservation {
   uint64_t address, bytes;
   uint64_t first_slot, slots;
   uint64_t high_slot;  // every slot from here on was never mapped
-  uint32_t **leaves;   // (slots + LEAF_SLOTS - 1) / LEAF_SLOTS, each NULL until a slot in it is mapped
+  uint32_t **leaves;   // (slots + LEAF_SLOTS - 1) / LEAF_SLOTS of LEAF_GROUPS words, NULL until a slot in it is mapped
 } reservation;
 
 typedef enum place_state { PLACE_TRANSIT = 0, PLACE_RETIRING, PLACE_BROKEN, PLACE_SHARED } place_state;
@@ -87,6 +98,7 @@ struct vmp_backing {
   size_t num_reservations;
   uint64_t next_offset;  // where the next reservation's piece of the offset space may begin
   chunk_store chunks;
+  vmp_node_pool details;  // of slot_group
   vmp_node_pool places;
   place_list retiring, broken;
   uint64_t polled_places;  // retiring.count after the last poll: poll again when it has grown much
@@ -131,21 +143,32 @@ static inline reservation *backing_reservation_of(const vmp_backing *b, uint64_t
   }
   return NULL;
 }
+static inline slot_group *backing_detail(const vmp_backing *b, uint32_t index) {
+  return (slot_group *)(b->details.origins[index >> VMP_NODE_BLOCK_LOG2(sizeof(slot_group))] +
+                        (uintptr_t)index * sizeof(slot_group));
+}
+static inline uint32_t backing_word_in(const vmp_backing *b, const reservation *r, uint64_t slot) {
+  uint64_t index = slot - r->first_slot;
+  const uint32_t *leaf = r->leaves[index / LEAF_SLOTS];
+  if (leaf == NULL) return 0;
+  uint32_t word = leaf[index % LEAF_SLOTS / GROUP_SLOTS];
+  if (word < WORD_DETAIL) return word;
+  return backing_detail(b, word & WORD_INDEX)->words[index % GROUP_SLOTS];
+}
 // backing_word: 0 for slots outside every reservation too.
 static inline uint32_t backing_word(const vmp_backing *b, uint64_t slot) {
   const reservation *r = backing_reservation_of(b, slot);
-  if (r == NULL) return 0;
-  uint64_t index = slot - r->first_slot;
-  const uint32_t *leaf = r->leaves[index / LEAF_SLOTS];
-  return leaf == NULL ? 0 : leaf[index % LEAF_SLOTS];
+  return r == NULL ? 0 : backing_word_in(b, r, slot);
 }
 // backing_has_slot: whether a slot belongs to a reservation.
 static inline bool backing_has_slot(const vmp_backing *b, uint64_t slot) {
   return backing_reservation_of(b, slot) != NULL;
 }
-// backing_prepare_slots makes the leaves that a range needs. False: no host memory.
+// backing_prepare_slots makes what the table needs for one word that covers the range; backing_prepare_details what it
+// needs for a word for each slot. False: no host memory; what was made changes nothing.
 bool backing_prepare_slots(vmp_backing *b, uint64_t slot, uint64_t slots);
-// backing_set_words writes one word to slots whose leaves exist.
+bool backing_prepare_details(vmp_backing *b, uint64_t slot, uint64_t slots);
+// backing_set_words writes one word to a range that was prepared, or that one word covered before.
 void backing_set_words(vmp_backing *b, uint64_t slot, uint64_t slots, uint32_t word);
 // backing_skip_unmapped returns the first slot at or after `slot`, at most `end`, that is not unmapped.
 uint64_t backing_skip_unmapped(const vmp_backing *b, uint64_t slot, uint64_t end);
@@ -160,7 +183,7 @@ static inline void backing_tell(const vmp_backing *b, vmp_backing_change_kind ki
   if (__builtin_expect(b->observer != NULL, 0)) backing_tell_change(b, kind, chunk_id, slot, slots, more);
 }
 
-static inline bool word_is_home(uint32_t word) { return (word & WORD_HOME) != 0; }
+static inline bool word_is_home(uint32_t word) { return (word & WORD_HOME) != 0; }  // never of a DETAIL
 static inline bool word_is_place(uint32_t word) { return (word & WORD_PLACE) != 0; }
 static inline chunk *backing_chunk(const vmp_backing *b, uint32_t id) { return chunk_at(&b->chunks, id); }
 static inline place *backing_place(const vmp_backing *b, uint32_t id) { return vmp_node_at(&b->places, id); }

@@ -12,9 +12,10 @@ static inline uint64_t end_slot(const vmp_backing *b, uint64_t offset, uint64_t 
   return ((offset + bytes - 1) >> b->granule_log2) + 1;
 }
 
-static bool chunk_is_usable(const chunk *c) {
-  return (c->state == CHUNK_LIVE || c->state == CHUNK_PARKED) && (c->sealed | c->lost) == 0;
+static inline bool chunk_is_usable(const chunk *c) {
+  return (uint8_t)(c->state - CHUNK_LIVE) <= CHUNK_PARKED - CHUNK_LIVE && (c->sealed | c->lost) == 0;
 }
+_Static_assert(CHUNK_PARKED == CHUNK_LIVE + 1, "one comparison tells them from the others");
 
 static vmp_cost op_cost(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream) {
   const vmp_backing *b = self;
@@ -83,14 +84,19 @@ static vmp_run_state op_run(void *self, uint64_t offset, uint64_t end_offset, ui
   return state;
 }
 
-// claim_chunk adds one claim to a usable chunk and returns what its user must be ordered behind.
-static inline vmp_fence claim_chunk(vmp_backing *b, uint32_t id, chunk *c) {
-  if (c->live == 0) chunk_to_live(&b->chunks, id);
-  c->live++;
+// moved_fence: what the user of a chunk must be ordered behind, because it was moved.
+static vmp_fence moved_fence(vmp_backing *b, chunk *c) {
   if (!vmp_fence_is_none(c->moved) && vmp_clock_known_complete(b->options.clock, c->moved)) {
     chunk_set_moved(&b->chunks, c, VMP_FENCE_NONE);
   }
   return c->moved;
+}
+
+// claim_chunk adds one claim to a usable chunk and returns what its user must be ordered behind.
+static inline vmp_fence claim_chunk(vmp_backing *b, uint32_t id, chunk *c) {
+  if (c->live == 0) chunk_to_live(&b->chunks, id);
+  c->live++;
+  return moved_fence(b, c);
 }
 
 // count_claims adds one claim to every chunk of a mapped range and returns what its user must be ordered behind.
@@ -339,19 +345,21 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t offset, uint64_t bytes, vm
 
 // claim_chunks counts a claim on every chunk of a range that lies wholly in usable chunks which live there. False: it
 // doesn't, and nothing has changed. (One that shows somebody else's chunk is mapped, too, but not by this.)
-static bool claim_chunks(vmp_backing *b, uint64_t slot, uint64_t end, vmp_fence *out_after) {
-  vmp_fence after = VMP_FENCE_NONE;
+static inline bool claim_chunks(vmp_backing *b, uint64_t slot, uint64_t end, vmp_fence *out_after) {
+  const reservation *r = backing_reservation_of(b, slot);
+  *out_after = VMP_FENCE_NONE;
   for (uint64_t at = slot; at < end;) {
-    uint32_t word = backing_word(b, at), id = word & WORD_INDEX;
+    uint32_t word = r == NULL ? 0 : backing_word_in(b, r, at), id = word & WORD_INDEX;
     chunk *c = word_is_home(word) ? backing_chunk(b, id) : NULL;
     if (c == NULL || !chunk_is_usable(c)) {
       uncount_claims(b, slot, at);
       return false;
     }
-    after = vmp_fence_merge(after, claim_chunk(b, id, c));
+    if (c->live == 0) chunk_to_live(&b->chunks, id);
+    c->live++;
+    if (!vmp_fence_is_none(c->moved)) *out_after = vmp_fence_merge(*out_after, moved_fence(b, c));
     at = c->home + chunk_slots(c);
   }
-  *out_after = after;
   return true;
 }
 
@@ -404,6 +412,20 @@ static vmp_status op_claim_exact(void *self, uint64_t offset, uint64_t bytes, vm
   return backing_claim(b, offset, bytes, stream, effort, true, &ignored, out_after);
 }
 
+static uint64_t op_pins(void *self, uint64_t offset, uint64_t bytes) {
+  const vmp_backing *b = self;
+  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes), pins = 0;
+  const reservation *r = backing_reservation_of(b, slot);
+  while (slot < end) {
+    uint32_t word = r == NULL ? 0 : backing_word_in(b, r, slot);
+    if (!word_is_home(word)) return UINT64_MAX;
+    const chunk *c = backing_chunk(b, word & WORD_INDEX);
+    if (c->state == CHUNK_PARKED) pins++;
+    slot = c->home + chunk_slots(c);
+  }
+  return pins;
+}
+
 static vmp_status op_claim_shared(void *self, uint64_t offset, uint64_t bytes, const vmp_shared_part *parts,
                                   size_t num_parts, vmp_stream_index stream, vmp_effort effort, vmp_fence *out_after) {
   return vmp_backing_claim_shared(self, offset, bytes, parts, num_parts, stream, effort, out_after);
@@ -423,8 +445,9 @@ static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fe
   vmp_backing *b = self;
   uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
   bool all_mapped = true;  // a live chunk stays where it is until somebody takes it
+  const reservation *r = backing_reservation_of(b, slot);
   while (slot < end) {
-    uint32_t word = backing_word(b, slot), id = word & WORD_INDEX;
+    uint32_t word = backing_word_in(b, r, slot), id = word & WORD_INDEX;
     if (word_is_place(word)) {
       place *shared = backing_place(b, id);
       slot = shared->slot + shared->slots;
@@ -434,8 +457,12 @@ static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fe
     }
     chunk *c = backing_chunk(b, id);
     // Of the same streams a later fence says it all; what others have finished need not be kept.
-    bool fresh = (c->fence.streams & ~fence.streams) != 0 && vmp_clock_known_complete(b->options.clock, c->fence);
-    c->fence = fresh ? fence : vmp_fence_merge(c->fence, fence);
+    if ((c->fence.streams & ~fence.streams) != 0 && !vmp_clock_known_complete(b->options.clock, c->fence)) {
+      c->fence = vmp_fence_merge(c->fence, fence);
+    } else {
+      c->fence.streams = fence.streams;
+      if (fence.sequence > c->fence.sequence) c->fence.sequence = fence.sequence;
+    }
     uint64_t next = c->home + chunk_slots(c);  // a lost one has no home then
     if (--c->live == 0) backing_idle(b, id);
     slot = next;
@@ -479,6 +506,7 @@ vmp_backing_ops vmp_backing_get_ops(vmp_backing *b) {
       .cost = op_cost,
       .run = op_run,
       .claim = op_claim,
+      .pins = op_pins,
       .release = op_release,
       .next_change = op_next_change,
       .known_complete = op_known_complete,

@@ -94,6 +94,10 @@ typedef struct vmp_backing_ops {
   vmp_status (*claim)(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                       vmp_fence *out_fence);
 
+  // pins tells how many parked chunks a claim of the range would pin; UINT64_MAX: the range is not wholly in chunks that
+  // live there. As cost, but looks at nothing else. NULL: not to be had.
+  uint64_t (*pins)(void *self, uint64_t offset, uint64_t bytes);
+
   // release undoes one claim of exactly this range; chunks that nobody touches any more are parked. `fence`
   // says who may still touch the bytes. True: every slot of the range is mapped and can be claimed again as it is;
   // false: some is not, `run` tells which.

@@ -176,7 +176,8 @@ static bool plan_split(change_run *r, const vmp_live_range *claims, size_t num_c
   const chunk *c = backing_chunk(b, r->id);
   r->list = vmp_mem_calloc(r->count + 1, sizeof *r->list);
   uint64_t *at = vmp_mem_calloc(r->count + 1, sizeof *at);
-  bool room = r->list != NULL && at != NULL && vmp_node_pool_reserve(&b->places, (uint32_t)r->count);
+  bool room = r->list != NULL && at != NULL && vmp_node_pool_reserve(&b->places, (uint32_t)r->count) &&
+              backing_prepare_details(b, c->home, chunk_slots(c));
   if (!room) {
     *out_status = vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to replace a chunk");
   } else if (!take_parked(r)) {

@@ -58,8 +58,6 @@ typedef struct chunk {
   uint8_t lost;    // chunk_lost: live, but not mapped at home
 } chunk;
 
-_Static_assert(sizeof(chunk) <= VMP_NODE_SMALL_BYTES, "chunk_at knows how many come in a block");
-
 typedef struct chunk_list {
   uint32_t head, tail;
   uint64_t count;
@@ -80,7 +78,7 @@ typedef struct chunk_store {
 } chunk_store;
 
 static inline chunk *chunk_at(const chunk_store *store, uint32_t id) {
-  return (chunk *)(store->records.origins[id >> VMP_NODE_BLOCK_LOG2] + (uintptr_t)id * sizeof(chunk));
+  return (chunk *)(store->records.origins[id >> VMP_NODE_BLOCK_LOG2(sizeof(chunk))] + (uintptr_t)id * sizeof(chunk));
 }
 static inline uint64_t chunk_slots(const chunk *c) { return UINT64_C(1) << c->order; }
 // chunk_users: everybody who may still touch the chunk's memory, here or at its earlier places.

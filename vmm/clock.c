@@ -58,6 +58,7 @@ vmp_status vmp_clock_create(vmp_clock **out_clock, vmp_driver *driver, int devic
     vmp_mem_free(clock);
     return vmp_driver_fail(driver, call, code, "the context of device %d is needed for events", device);
   }
+  atomic_init(&clock->sole, ~(UINT64_C(1) << CLOCK_OVERFLOW_LANE));
   (void)pthread_mutex_init(&clock->mutex, NULL);
   *out_clock = clock;
   return VMP_OK;
@@ -130,7 +131,7 @@ static void join_lane(vmp_clock *clock, clock_entry *entry) {
   clock->first_entry[entry->lane] = (uint32_t)(entry - clock->entries) + 1;
   entry->completed = atomic_load(&clock->sequence);
   for (uint32_t other = 0; other < CLOCK_LANES; other++) atomic_store(&clock->ordered[entry->lane][other], 0);
-  atomic_fetch_add(&clock->lanes[entry->lane].members, 1);
+  clock_change_members(clock, entry->lane, 1);
 }
 
 static vmp_stream_index register_stream(vmp_clock *clock, uintptr_t handle, uint64_t thread) {
@@ -206,6 +207,10 @@ vmp_fence vmp_clock_fence_of(vmp_clock *clock, uint64_t streams) {
   return fence;
 }
 
+uint64_t vmp_clock_sole_lanes(const vmp_clock *clock) {
+  return atomic_load_explicit(&clock->sole, memory_order_relaxed);
+}
+
 void vmp_clock_demand(vmp_clock *clock) { atomic_store(&clock->last_demand, atomic_load(&clock->sequence) + 1); }
 
 bool vmp_clock_known_complete(const vmp_clock *clock, vmp_fence fence) {
@@ -217,7 +222,7 @@ bool vmp_clock_known_complete(const vmp_clock *clock, vmp_fence fence) {
 
 vmp_fence vmp_clock_others(const vmp_clock *clock, vmp_fence fence, vmp_stream_index self) {
   // A shared lane is several streams: "self" is then not known to be the one that the fence means.
-  bool alone = self != CLOCK_OVERFLOW_LANE && atomic_load(&clock->lanes[self].members) <= 1;
+  bool alone = clock_is_sole(clock, self);
   uint64_t left = 0, streams = fence.streams;
   if (alone) streams &= ~(UINT64_C(1) << self);
   for (; streams != 0; streams &= streams - 1) {
@@ -323,6 +328,10 @@ size_t vmp_clock_check(vmp_clock *clock, vmp_report *report) {
     if (atomic_load(&at->members) != members[lane]) {
       vmp_report_fault(report, "clock: lane %u counts %u streams and has %u", lane, atomic_load(&at->members),
                        members[lane]);
+    }
+    if (clock_is_sole(clock, lane) != (lane != CLOCK_OVERFLOW_LANE && members[lane] <= 1)) {
+      vmp_report_fault(report, "clock: lane %u of %u streams is said to be %s", lane, members[lane],
+                       clock_is_sole(clock, lane) ? "no more than one's" : "of several");
     }
     uint64_t last = atomic_load(&at->last);  // before the sequence: fences are taken meanwhile, without the mutex
     uint64_t now = atomic_load(&clock->sequence);

@@ -131,7 +131,7 @@ void clock_drop_entry(vmp_clock *clock, clock_entry *entry) {
   while (*link != number) link = &clock->entries[*link - 1].next;
   *link = entry->next;
   memset(entry, 0, sizeof *entry);
-  atomic_fetch_sub(&clock->lanes[lane].members, 1);
+  clock_change_members(clock, lane, -1);
 }
 
 // clock_settle looks how far one stream is, recording a mark when `need` has none. Under the mutex. A stream that this

@@ -70,6 +70,7 @@ struct vmp_clock {
   vmp_cu_context context;  // the device's primary context, retained
   _Atomic uint64_t sequence;
   clock_lane lanes[CLOCK_LANES];
+  _Atomic uint64_t sole;  // bit l: lane l is one stream's alone, or nobody's
   _Atomic uint64_t unmarked;     // lanes that a fence has named, while demanded, since their last mark
   _Atomic uint32_t captures;     // streams that are not CLOCK_FREE
   _Atomic bool renaming;         // some entry is renamed: synchronise the context
@@ -84,6 +85,19 @@ struct vmp_clock {
   uint32_t first_entry[CLOCK_LANES];  // index + 1
   _Atomic uint64_t events_recorded, events_made, stream_waits, unfinished_waits, host_waits, renamed_streams;
 };
+
+// clock_is_sole: see vmp_clock_sole_lanes. clock_change_members adds to the entries of a lane, under the mutex.
+static inline bool clock_is_sole(const vmp_clock *clock, uint32_t lane) {
+  return (atomic_load_explicit(&clock->sole, memory_order_acquire) >> lane & 1) != 0;
+}
+static inline void clock_change_members(vmp_clock *clock, uint32_t lane, int change) {
+  uint64_t bit = UINT64_C(1) << lane;
+  if (atomic_fetch_add(&clock->lanes[lane].members, (uint32_t)change) + (uint32_t)change > 1) {
+    atomic_fetch_and(&clock->sole, ~bit);
+  } else {
+    atomic_fetch_or(&clock->sole, bit);
+  }
+}
 
 // How far a lane must be complete for a fence.
 static inline uint64_t clock_need(const vmp_clock *clock, uint32_t lane, uint64_t sequence) {

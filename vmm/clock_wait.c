@@ -85,7 +85,7 @@ static vmp_status order_behind_lane(vmp_clock *clock, vmp_cu_stream stream, vmp_
     clock_drop_if_finished(clock, entry);
   }
   clock_refresh_lane(clock, lane);
-  bool alone = self != CLOCK_OVERFLOW_LANE && atomic_load(&clock->lanes[self].members) <= 1;
+  bool alone = clock_is_sole(clock, self);
   if (alone && !*out_host && ordered != UINT64_MAX && ordered > atomic_load(&clock->ordered[self][lane])) {
     atomic_store(&clock->ordered[self][lane], ordered);
   }

@@ -10,12 +10,7 @@
 void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes) {
   memset(pool, 0, sizeof *pool);
   pool->node_bytes = node_bytes;
-  pool->block_log2 = VMP_NODE_BLOCK_LOG2;
-  // Large nodes come in smaller blocks: where there are few, they don't cost many.
-  for (size_t bytes = node_bytes; bytes > VMP_NODE_SMALL_BYTES && pool->block_log2 > VMP_NODE_LEAST_BLOCK_LOG2;
-       bytes /= 2) {
-    pool->block_log2--;
-  }
+  pool->block_log2 = VMP_NODE_BLOCK_LOG2(node_bytes);
 }
 
 static uint64_t block_nodes(const vmp_node_pool *pool) { return UINT64_C(1) << pool->block_log2; }

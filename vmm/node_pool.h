@@ -3,7 +3,8 @@
 // Owns: the memory of the nodes and which of them are in use. Does not own what is in them.
 //
 //     index      0 (none) | 1 ... 255 | 256 ... 511 | 512 ... 767 | ...     blocks of 256 nodes (of fewer, where
-//     origins    [block 0 | block 1   | block 2     | ...            ]     nodes are large); a table that doubles
+//     origins    [block 0 | block 1   | block 2     | ...            ]     nodes are larger than a cache line); a table
+//                                                                          that doubles
 //     count      used + promised <= capacity
 //
 // A promise is a node that somebody will take later on a path that can't fail: free gives back memory and may need
@@ -25,9 +26,10 @@
 #include "vmm/align.h"
 #include "vmm/error.h"
 
-#define VMP_NODE_BLOCK_LOG2 8u     // log2 of the nodes in a block,
-#define VMP_NODE_SMALL_BYTES 128u  // for nodes up to this size
-#define VMP_NODE_LEAST_BLOCK_LOG2 3u
+// VMP_NODE_BLOCK_LOG2: log2 of the nodes in a block, for whoever finds nodes by a constant. A block has 8 to 16 KiB, so
+// that where there are few large nodes, they don't cost many.
+#define VMP_NODE_BLOCK_LOG2(bytes) \
+  ((bytes) <= 64 ? 8u : (bytes) <= 128 ? 7u : (bytes) <= 256 ? 6u : (bytes) <= 512 ? 5u : (bytes) <= 1024 ? 4u : 3u)
 
 typedef struct vmp_node_pool {
   size_t node_bytes;

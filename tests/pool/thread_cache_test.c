@@ -416,7 +416,7 @@ VTEST_F(ThreadCache, NoneByOption, pool_rig) {
 VTEST_F(ThreadCache, WithoutHostMemoryForACacheThereIsNone, pool_rig) {
   rig_open(f, 8 * GIB, NULL);
   VASSERT_NO_FAILURE();
-  void *first = rig_alloc(f, 70 * KIB, f->streams[0]);  // everything but slab's own is made
+  void *first = rig_alloc(f, 300 * MIB, f->streams[0]);  // everything but slab's own is made
   uint64_t successes = 0;
   for (;; successes++) {
     void *block = NULL;

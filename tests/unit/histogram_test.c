@@ -134,17 +134,25 @@ static void enlarge(rig *f) { f->h.rows[0][7].most_bytes = 8192; }
 static void sum_up(rig *f) { f->h.rows[0][7].sum_bytes *= 3; }
 static vmp_size_count *entry_of(rig *f) {
   for (size_t i = 0; i < VMP_HISTOGRAM_REPEATED; i++) {
-    if (f->h.repeated[i].bytes == 4096) return &f->h.repeated[i];
+    vmp_size_count *entry = &f->h.repeated[i / VMP_HISTOGRAM_PROBES].places[i % VMP_HISTOGRAM_PROBES];
+    if (entry->bytes == 4096) return entry;
   }
   return NULL;
 }
 static void empty_entry(rig *f) { entry_of(f)->count = 0; }
 static void free_entry(rig *f) { entry_of(f)->bytes = 0; }
 static void move_entry(rig *f) {
-  size_t i = (size_t)(entry_of(f) - f->h.repeated);
-  f->h.repeated[(i + 100) % VMP_HISTOGRAM_REPEATED] = f->h.repeated[i];
-  f->h.repeated[i] = (vmp_size_count){.bytes = 0};
+  size_t group = 0;
+  while (f->h.repeated[group].used == 0) group++;
+  f->h.repeated[(group + 10) % VMP_HISTOGRAM_GROUPS] = f->h.repeated[group];
+  f->h.repeated[group] = (vmp_size_group){.used = 0};
 }
+static void change_tag(rig *f) {
+  for (size_t i = 0; i < VMP_HISTOGRAM_GROUPS; i++) {
+    if (f->h.repeated[i].used != 0) f->h.repeated[i].tags[0] ^= 1;
+  }
+}
+static void change_bits(rig *f) { f->h.repeated[0].kept ^= 0x80; }
 
 typedef struct corruption {
   const char *name;
@@ -159,6 +167,8 @@ static const corruption corruptions[] = {
     {"EmptyEntry", empty_entry, "has 0 requests of 4096 bytes"},
     {"FreeEntry", free_entry, "has 2 requests of 0 bytes"},
     {"MoveEntry", move_entry, "isn't found by its size of 4096 bytes"},
+    {"ChangeTag", change_tag, "isn't found by its size of 4096 bytes"},
+    {"ChangeBits", change_bits, "the bits of entry 7 are wrong"},
 };
 
 VTEST_FP(Histogram, CheckNotices, rig, corruption, corruptions, corruption_name) {

@@ -105,7 +105,7 @@ VTEST(MidCheck, IndexCover) {
   uint64_t low = take(&f, 8 * MIB);
   rig_check(&f);
   f.mid->arenas[0]->sectors[1].cover = index_at(&f, low);
-  expect_fault(&f, "the index is wrong about the piece that covers 0x400000000");
+  expect_fault(&f, "the index is wrong about the piece that covers 0x100000000");
   broken_teardown(&f);
 }
 

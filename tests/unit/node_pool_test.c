@@ -66,12 +66,12 @@ VTEST_F(NodePool, GrowsByBlocks, rig) {
   VEXPECT_UINT_EQ(vmp_node_pool_bytes(&f->pool), 3 * (256 * sizeof(node) + 64) + 4 * 16);
 }
 
-// Nodes of more than 128 bytes come in blocks of half as many for each doubling, 8 at least.
+// Nodes of more than 64 bytes come in blocks of half as many for each doubling, 8 at least.
 VTEST(NodePool, LargeNodesComeInSmallBlocks) {
   static const struct {
     size_t node_bytes;
     uint32_t nodes;
-  } cases[] = {{128, 256}, {129, 128}, {256, 128}, {600, 32}, {1 << 20, 8}};
+  } cases[] = {{64, 256}, {65, 128}, {128, 128}, {600, 16}, {1 << 20, 8}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     vmp_node_pool pool;
     vmp_node_pool_init(&pool, cases[i].node_bytes);

@@ -27,10 +27,13 @@ static vtest_faults check(rig *f) {
   return faults;
 }
 
+// group_at: the word of the group that holds a slot. word_at: the slot's own, which its group gets.
+static uint32_t *group_at(rig *f, uint64_t slot) {
+  return &f->backing->reservations[0].leaves[slot / LEAF_SLOTS][slot % LEAF_SLOTS / GROUP_SLOTS];
+}
 static uint32_t *word_at(rig *f, uint64_t slot) {
-  const reservation *r = &f->backing->reservations[0];
-  (void)slot;
-  return &r->leaves[slot / LEAF_SLOTS][slot % LEAF_SLOTS];
+  if (!backing_prepare_details(f->backing, slot, 1)) VADD_FAILURE("no host memory");
+  return &backing_detail(f->backing, *group_at(f, slot) & WORD_INDEX)->words[slot % GROUP_SLOTS];
 }
 
 static chunk *first_chunk(rig *f) { return backing_chunk(f->backing, *word_at(f, 0) & WORD_INDEX); }
@@ -55,6 +58,13 @@ VTEST_F(BackingCheck, TheSlotTable, rig) {
   CORRUPT(f, *word_at(f, 0), WORD_HOME | 4000u, "which does not exist");
   CORRUPT(f, *word_at(f, 9), WORD_PLACE | 4000u, "place 4000, which does not exist");
   CORRUPT(f, f->backing->reservations[0].high_slot, f->backing->reservations[0].first_slot, "above the high slot");
+}
+
+VTEST_F(BackingCheck, TheDetailsOfGroups, rig) {
+  (void)word_at(f, 0);
+  CORRUPT(f, *group_at(f, 0), WORD_DETAIL | 4000u, "has detail 4000, which does not exist");
+  CORRUPT(f, *group_at(f, 0), WORD_DETAIL, "has detail 0, which does not exist");
+  CORRUPT(f, *group_at(f, 0), 0u, "and 1 are used");
 }
 
 VTEST_F(BackingCheck, WhatCanBeSeenAtAGlance, rig) {

@@ -358,8 +358,10 @@ VTEST_F(Share, TheCheckerNoticesEachCorruption, share) {
   vtest_faults none = check(r);
   VEXPECT_NO_FAULTS(&none);
   vmp_backing *b = r->backing;
-  uint32_t *words = b->reservations[0].leaves[0];
-  uint32_t host_id = words[0] & WORD_INDEX, tail_id = words[TARGET / SLOT] & WORD_INDEX;
+  VASSERT_TRUE(backing_prepare_details(b, TARGET / SLOT, 1));
+  uint32_t *group = &b->reservations[0].leaves[0][TARGET / SLOT / GROUP_SLOTS];
+  uint32_t *tail_word = &backing_detail(b, *group & WORD_INDEX)->words[TARGET / SLOT % GROUP_SLOTS];
+  uint32_t host_id = backing_word(b, 0) & WORD_INDEX, tail_id = *tail_word & WORD_INDEX;
   place *host = backing_place(b, host_id), *tail_place = backing_place(b, tail_id);
   chunk *c = backing_chunk(b, host->chunk);
   CORRUPT(r, host->low, host->low + 512, "don't tile it");
@@ -375,7 +377,7 @@ VTEST_F(Share, TheCheckerNoticesEachCorruption, share) {
   CORRUPT(r, c->shares, 0u, "have 0 shared places and the table shows 2");
   CORRUPT(r, c->home, UINT64_C(5), "has a home");
   CORRUPT(r, b->shared_bytes, UINT64_C(5), "shared_bytes is 5, and 2097152 are shared");
-  CORRUPT(r, words[TARGET / SLOT], 0u, "which doesn't name it");
+  CORRUPT(r, *tail_word, 0u, "which doesn't name it");
   CORRUPT(r, host->chunk, host->chunk + 1, "is another's");
   rig_release(r, TARGET, MIB, VMP_FENCE_NONE);
   rig_release(r, 1536 * KIB, 512 * KIB, VMP_FENCE_NONE);

@@ -1,0 +1,98 @@
+// quick.c: see quick.h.
+#include "pool/quick.h"
+
+#include "pool/log.h"
+
+void vmp_quick_open(vmp_pool *pool) {
+  const vmp_config *config = &pool->config;
+  bool plain = pool->slab != NULL && config->classes.count == 0 && config->adaptive == 0 && !config->guard_slots &&
+               config->poison == 0 && config->quarantine == 0 && !config->edges && config->park_limit >= 1;
+  uint64_t end = config->buddy_from < VMP_OWN_CHUNKS_FROM_BYTES ? config->buddy_from : VMP_OWN_CHUNKS_FROM_BYTES;
+  pool->quick_from_bytes = config->slab_max + 1;
+  pool->quick_bytes = plain && end > pool->quick_from_bytes ? end - pool->quick_from_bytes : 0;
+}
+
+// may_serve: nobody has to see every block (whoever does has closed the gates), and no graph holds any. Under the lock.
+static inline bool may_serve(const vmp_pool *pool, const vmp_cache *cache) {
+  return atomic_load_explicit(&cache->gate, memory_order_relaxed) == 0 && pool->captures.graphs == NULL;
+}
+
+// settle_peaks: what the thread's hits have had live at most since this was last asked, beside what else is live (and
+// `more_bytes` of it, `more_requested_bytes` requested), is no new peak. False: it may be one.
+static inline bool settle_peaks(const vmp_pool *pool, vmp_cache *cache, uint64_t more_bytes,
+                                uint64_t more_requested_bytes) {
+  int64_t most = cache->max_live_bytes;
+  int64_t live = (int64_t)(vmp_pool_counted_live_bytes(pool) + more_bytes) + most;
+  int64_t requested =
+      (int64_t)(vmp_pool_counted_requested_bytes(pool) + more_requested_bytes) + cache->max_requested_bytes;
+  if (live > (int64_t)pool->peak_live_bytes || live > (int64_t)pool->step_live_bytes ||
+      requested > (int64_t)pool->peak_requested_bytes ||
+      (int64_t)pool->live_bytes[VMP_LAYER_SLAB] + most > (int64_t)pool->tally.peak_bytes[VMP_LAYER_SLAB]) {
+    return false;
+  }
+  cache->max_live_bytes = cache->live_bytes;
+  cache->max_requested_bytes = cache->requested_bytes;
+  return true;
+}
+
+static inline void count_alloc(vmp_pool *pool, vmp_cache *cache, uint64_t bytes, uint64_t held_bytes) {
+  uint64_t mid_live = pool->live_bytes[VMP_LAYER_MID] + held_bytes;
+  bool peak = !settle_peaks(pool, cache, held_bytes, bytes);
+  if (peak) vmp_cache_fold_own(pool, cache->stream);
+  pool->live_bytes[VMP_LAYER_MID] = mid_live;
+  pool->requested_bytes += bytes;
+  pool->allocs++;
+  vmp_tally_alloc(&pool->tally, VMP_LAYER_MID, cache->lane, mid_live);
+  if (peak) vmp_alloc_raise_peaks(pool);
+}
+
+// Streams of a fence that the cache's own stream needs no wait for: itself, where no other stream has its index.
+static inline uint64_t own_streams(const vmp_pool *pool, const vmp_cache *cache) {
+  return (UINT64_C(1) << cache->lane) & vmp_clock_sole_lanes(pool->clock);
+}
+
+static inline bool alloc_locked(vmp_pool *pool, vmp_cache *cache, uint64_t bytes, uint64_t *out_address) {
+  uint64_t held_bytes = (bytes + VMP_MID_STEP_BYTES - 1) & ~(VMP_MID_STEP_BYTES - 1), offset, *word;
+  if (!may_serve(pool, cache)) return false;
+  if (!vmp_mid_quick_alloc(pool->mid, held_bytes, cache->lane, own_streams(pool, cache), &offset, &word)) return false;
+  *word = vmp_block_on(vmp_block_word(VMP_LAYER_MID, held_bytes - bytes), cache->lane);
+  vmp_space_mark_handed(pool, offset);
+  count_alloc(pool, cache, bytes, held_bytes);
+  vmp_histogram_note(&pool->histogram, bytes, 1);
+  *out_address = vmp_backing_address(pool->backing, offset);
+  return true;
+}
+
+bool vmp_quick_alloc(vmp_pool *pool, vmp_cache *cache, void **out_ptr, uint64_t bytes) {
+  uint64_t address = 0;
+  if (!vmp_quick_serves(pool, bytes) || vmp_guard_forked(&pool->guard)) return false;
+  vmp_guard_lock(&pool->guard);
+  bool served = alloc_locked(pool, cache, bytes, &address);
+  vmp_guard_unlock(&pool->guard);
+  if (served) *out_ptr = (void *)(uintptr_t)address;
+  return served;
+}
+
+static inline bool free_locked(vmp_pool *pool, vmp_cache *cache, const void *ptr) {
+  uint64_t offset;
+  vmp_mid_quick block;
+  if (!may_serve(pool, cache) || !vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset)) return false;
+  if (!vmp_mid_quick_find(pool->mid, offset, &block)) return false;
+  if ((uint8_t)block.word != (uint8_t)vmp_block_word(VMP_LAYER_MID, 0)) return false;  // not live, or not only that
+  uint64_t held_bytes = vmp_mid_quick_free(pool->mid, &block, vmp_clock_fence(pool->clock, cache->lane));
+  if (!settle_peaks(pool, cache, 0, 0)) vmp_cache_fold_own(pool, cache->stream);
+  pool->live_bytes[VMP_LAYER_MID] -= held_bytes;
+  pool->requested_bytes -= held_bytes - vmp_block_slack(block.word);
+  pool->frees++;
+  vmp_tally_free(&pool->tally, VMP_LAYER_MID, cache->lane);
+  return true;
+}
+
+bool vmp_quick_free(vmp_pool *pool, vmp_cache *cache, const void *ptr) {
+  if (pool->quick_bytes == 0 || vmp_guard_forked(&pool->guard)) return false;
+  vmp_guard_lock(&pool->guard);
+  bool served = free_locked(pool, cache, ptr);
+  vmp_guard_unlock(&pool->guard);
+  if (served) vmp_clock_mark_new(pool->clock);
+  return served;
+}

@@ -1,0 +1,28 @@
+// quick.h: mid's blocks where nothing is to be decided: no limit is near, nobody watches, and the calling thread has a
+// cache for the stream, so that the stream's index is known.
+//
+//     vmp_alloc   thread cache -> quick -> the long way (alloc.c)          vmp_free   thread cache -> quick -> the long
+//     way
+//
+// Owns: nothing. What it does is what the long way would do; at any doubt it does nothing, and the long way serves.
+#ifndef VMPOOL_POOL_QUICK_H_
+#define VMPOOL_POOL_QUICK_H_
+
+#include "pool/pool.h"
+#include "pool/thread_cache.h"
+
+// vmp_quick_open works out, from the pool's options, which requests may go this way.
+void vmp_quick_open(vmp_pool *pool);
+
+// vmp_quick_serves: whether requests of a size may.
+static inline bool vmp_quick_serves(const vmp_pool *pool, uint64_t bytes) {
+  return bytes - pool->quick_from_bytes < pool->quick_bytes;
+}
+
+// vmp_quick_alloc and vmp_quick_free serve the thread whose cache for the stream `cache` is. Take the lock themselves,
+// and never let go of it in between; make no driver call but for the marks of vmp_clock_mark_new. False: not served,
+// nothing has changed.
+bool vmp_quick_alloc(vmp_pool *pool, vmp_cache *cache, void **out_ptr, uint64_t bytes);
+bool vmp_quick_free(vmp_pool *pool, vmp_cache *cache, const void *ptr);
+
+#endif  // VMPOOL_POOL_QUICK_H_
