@@ -32,7 +32,8 @@ static uint32_t *group_at(rig *f, uint64_t slot) {
   return &f->backing->reservations[0].leaves[slot / LEAF_SLOTS][slot % LEAF_SLOTS / GROUP_SLOTS];
 }
 static uint32_t *word_at(rig *f, uint64_t slot) {
-  if (!backing_prepare_details(f->backing, slot, 1)) VADD_FAILURE("no host memory");
+  uint64_t first = f->backing->reservations[0].first_slot;
+  if (!backing_prepare_details(f->backing, first + slot, 1)) VADD_FAILURE("no host memory");
   return &backing_detail(f->backing, *group_at(f, slot) & WORD_INDEX)->words[slot % GROUP_SLOTS];
 }
 

@@ -358,10 +358,11 @@ VTEST_F(Share, TheCheckerNoticesEachCorruption, share) {
   vtest_faults none = check(r);
   VEXPECT_NO_FAULTS(&none);
   vmp_backing *b = r->backing;
-  VASSERT_TRUE(backing_prepare_details(b, TARGET / SLOT, 1));
+  uint64_t first = b->reservations[0].first_slot;
+  VASSERT_TRUE(backing_prepare_details(b, first + TARGET / SLOT, 1));
   uint32_t *group = &b->reservations[0].leaves[0][TARGET / SLOT / GROUP_SLOTS];
   uint32_t *tail_word = &backing_detail(b, *group & WORD_INDEX)->words[TARGET / SLOT % GROUP_SLOTS];
-  uint32_t host_id = backing_word(b, 0) & WORD_INDEX, tail_id = *tail_word & WORD_INDEX;
+  uint32_t host_id = backing_word(b, first) & WORD_INDEX, tail_id = *tail_word & WORD_INDEX;
   place *host = backing_place(b, host_id), *tail_place = backing_place(b, tail_id);
   chunk *c = backing_chunk(b, host->chunk);
   CORRUPT(r, host->low, host->low + 512, "don't tile it");
