@@ -64,7 +64,7 @@ static void answer_status(int fd, vmp_status status, const char *good) {
   if (status < 0) {
     (void)snprintf(text, sizeof text, "error %s\n", vmp_last_error()->message);
   } else {
-    (void)snprintf(text, sizeof text, "ok %s\n", good);
+    (void)snprintf(text, sizeof text, "ok%s%s\n", good[0] == '\0' ? "" : " ", good);
   }
   answer(fd, text);
 }

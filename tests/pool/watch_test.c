@@ -415,8 +415,8 @@ VTEST_F(Watch, ASocketToAsk, watch_rig) {
   expect_answer(name, "defragment 0\n", "ok moved ");
   expect_answer(name, "trim 8MiB\n", "ok released 33554432\n");
   VEXPECT_UINT_EQ(rig_stats(&f->rig).mapped, 8 * MIB);
-  expect_answer(name, "limit hard 64MiB\n", "ok ");
-  expect_answer(name, "limit soft none\n", "ok ");
+  expect_answer(name, "limit hard 64MiB\n", "ok\n");
+  expect_answer(name, "limit soft none\n", "ok\n");
   VEXPECT_UINT_EQ(rig_stats(&f->rig).hard_limit, 64 * MIB);
   VEXPECT_UINT_EQ(rig_stats(&f->rig).soft_limit, UINT64_MAX);
   expect_answer(name, "limit firm 1\n", "error a limit is hard or soft");

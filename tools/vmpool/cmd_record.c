@@ -11,7 +11,7 @@ enum { OPTION_RING = 256, OPTION_STACKS };
 
 static const struct argp_option option_list[] = {
     {"output", 'o', "FILE", 0, "The logs' name (default vmpool.vmplog); -PID-POOL goes before its ending", 0},
-    {"ring", OPTION_RING, "SIZE", 0, "Keep the latest events only, in a ring of this size", 0},
+    {"ring", OPTION_RING, "SIZE", 0, "Keep the latest events only, in a ring of this size, 1MiB or more", 0},
     {"stacks", OPTION_STACKS, "SIZE", 0, "Record one call stack per so many bytes allocated", 0},
     {0},
 };
