@@ -220,7 +220,8 @@ vmp_status vmp_alloc_fail_not_live(const vmp_pool *pool, const void *ptr, bool i
   if (vmp_debug_holds(pool, offset) || (vmp_space_was_handed(pool, offset) && vmp_route_is_free_start(pool, offset))) {
     return vmp_fail(VMP_ERROR_DOUBLE_FREE, "%p has been freed already", ptr);
   }
-  return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p was never handed out by the pool \"%.64s\"", ptr, vmp_pool_name(pool));
+  return vmp_fail(VMP_ERROR_NOT_A_BLOCK, "%p was never handed out by the pool \"%.64s\" as a block's address", ptr,
+                  vmp_pool_name(pool));
 }
 
 // fence_of_free: the freeing stream and every recorded one, each as of now.

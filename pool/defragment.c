@@ -126,7 +126,7 @@ static vmp_status give_back(run *r) {
   if (vmp_limits_held(pool) <= limit_bytes(pool)) return VMP_OK;
   vmp_status status =
       vmp_backing_give_back(pool->backing, limit_bytes(pool), calls_left(r) / 2, &r->released_bytes, &r->done.calls);
-  if (pool->over_limit) pool->over_limit = vmp_limits_held(pool) > pool->config.hard_limit;
+  if (pool->over_limit) vmp_limits_look(pool);
   return status;
 }
 

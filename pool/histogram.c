@@ -62,8 +62,6 @@ static inline vmp_size_count *take_place(vmp_size_group *group, uint64_t hash, u
 }
 
 static inline void note_size(vmp_histogram *h, uint64_t bytes, uint64_t weight) {
-  if (h->repeated == NULL) h->repeated = vmp_mem_calloc(VMP_HISTOGRAM_GROUPS, sizeof *h->repeated);
-  if (h->repeated == NULL) return;
   uint64_t hash = hash_of(bytes);
   vmp_size_group *group = group_of(h, hash);
   unsigned place = place_with(group, hash, bytes);
@@ -75,11 +73,24 @@ static inline void note_size(vmp_histogram *h, uint64_t bytes, uint64_t weight) 
 
 // ---- counting ----
 
-// make_row makes the buckets of a row. NULL: no host memory.
-__attribute__((noinline)) static vmp_size_bucket *make_row(vmp_histogram *h, unsigned row, uint64_t weight) {
-  h->rows[row] = vmp_mem_calloc(VMP_HISTOGRAM_ROW, sizeof **h->rows);
-  if (h->rows[row] == NULL) h->dropped += weight;
-  return h->rows[row];
+static inline void note_bucket(vmp_histogram *h, vmp_size_bucket *b, uint64_t bytes, uint64_t weight) {
+  b->count += weight;
+  b->sum_bytes += weight * bytes;
+  if (bytes > b->most_bytes) b->most_bytes = bytes;
+  h->total += weight;
+}
+
+// note_first makes what is missing, as far as there is host memory.
+__attribute__((noinline)) static void note_first(vmp_histogram *h, unsigned row, unsigned bucket, uint64_t bytes,
+                                                 uint64_t weight) {
+  if (h->rows[row] == NULL) h->rows[row] = vmp_mem_calloc(VMP_HISTOGRAM_ROW, sizeof **h->rows);
+  if (h->rows[row] == NULL) {
+    h->dropped += weight;
+    return;
+  }
+  note_bucket(h, &h->rows[row][bucket], bytes, weight);
+  if (h->repeated == NULL) h->repeated = vmp_mem_calloc(VMP_HISTOGRAM_GROUPS, sizeof *h->repeated);
+  if (h->repeated != NULL) note_size(h, bytes, weight);
 }
 
 void vmp_histogram_note(vmp_histogram *h, uint64_t bytes, uint64_t weight) {
@@ -88,12 +99,11 @@ void vmp_histogram_note(vmp_histogram *h, uint64_t bytes, uint64_t weight) {
   place_of(steps_of(bytes), &row, &bucket);
   if (row >= VMP_HISTOGRAM_ROWS) return;
   vmp_size_bucket *buckets = h->rows[row];
-  if (buckets == NULL && (buckets = make_row(h, row, weight)) == NULL) return;
-  vmp_size_bucket *b = &buckets[bucket];
-  b->count += weight;
-  b->sum_bytes += weight * bytes;
-  if (bytes > b->most_bytes) b->most_bytes = bytes;
-  h->total += weight;
+  if (__builtin_expect(buckets == NULL || h->repeated == NULL, false)) {
+    note_first(h, row, bucket, bytes, weight);
+    return;
+  }
+  note_bucket(h, &buckets[bucket], bytes, weight);
   note_size(h, bytes, weight);
 }
 

@@ -54,12 +54,14 @@ static void set_over_limit(vmp_pool *pool, bool over) {
   vmp_pool_bypass_caches(pool, over ? 1 : -1);
 }
 
+void vmp_limits_look(vmp_pool *pool) { set_over_limit(pool, vmp_limits_held(pool) > pool->config.hard_limit); }
+
 void vmp_limits_shrink(vmp_pool *pool) {
   if (vmp_limits_held(pool) > pool->config.hard_limit) {
     vmp_backing_trim_report report;
     (void)trim_locked(pool, pool->config.hard_limit, &report);
   }
-  set_over_limit(pool, vmp_limits_held(pool) > pool->config.hard_limit);
+  vmp_limits_look(pool);
 }
 
 static vmp_status set_hard_limit(vmp_pool *pool, uint64_t bytes) {

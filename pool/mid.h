@@ -89,7 +89,7 @@ uint64_t vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence);
 // The common case, in one pass (mid_quick.c). vmp_mid_quick_alloc does what vmp_mid_alloc would do with a request of so
 // many bytes (a multiple of the step) aligned to the step, effort NORMAL, where that takes no search, no driver call
 // and no wait; *out_word is the block's word (vmp_mid_word). own_streams: bits of fences that `stream` needs no wait
-// for. Never lets go of the lock, allocates nothing. False: it isn't that simple, and nothing has changed.
+// for. Never lets go of the lock. False: it isn't that simple, and nothing has changed.
 bool vmp_mid_quick_alloc(vmp_mid *mid, uint64_t bytes, vmp_stream_index stream, uint64_t own_streams,
                          uint64_t *out_offset, uint64_t **out_word);
 // vmp_mid_quick_find looks for the used block without an owner that begins at `offset`; false: there is none. Until

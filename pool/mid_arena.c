@@ -100,6 +100,11 @@ static uint32_t set_kind(const refresh *r, uint32_t index, uint64_t from, uint64
     mid->stale = true;
     return 0;
   }
+  if ((from > part->offset && !vmp_mid_index_is_prepared(r->arena, from)) ||
+      (end < vmp_mid_piece_end(part) && !vmp_mid_index_is_prepared(r->arena, end))) {
+    mid->stale = true;
+    return 0;
+  }
   if (from > part->offset) index = vmp_mid_split(mid, r->arena, index, from);
   if (end < vmp_mid_piece_end(vmp_mid_piece_at(mid, index))) (void)vmp_mid_split(mid, r->arena, index, end);
   vmp_mid_piece_at(mid, index)->kind = (uint16_t)kind;
@@ -267,6 +272,7 @@ static vmp_mid_arena *make_arena(vmp_mid *mid, uint64_t offset, uint64_t bytes) 
     vmp_mem_free(arena);
     return NULL;
   }
+  arena->first_sector = offset >> VMP_MID_SECTOR_LOG2;
   arena->num_sectors = sectors;
   mid->index_bytes += sectors * sizeof *arena->sectors;
   if (!vmp_mid_index_prepare(mid, arena, offset)) {

@@ -34,7 +34,7 @@ typedef struct spot {
 // Sectors, pages and lines count from offset 0, not from the arena, so that a page never holds parts of two arenas'
 // pieces in different ways; the arena's first sector may begin before it.
 static inline size_t sector_of(const vmp_mid_arena *arena, uint64_t offset) {
-  return (size_t)((offset >> VMP_MID_SECTOR_LOG2) - (arena->offset >> VMP_MID_SECTOR_LOG2));
+  return (size_t)((offset >> VMP_MID_SECTOR_LOG2) - arena->first_sector);
 }
 
 static inline spot spot_of(const vmp_mid_arena *arena, uint64_t offset) {

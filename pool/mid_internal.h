@@ -148,6 +148,7 @@ typedef struct vmp_mid_arena {
   uint64_t offset, bytes;
   uint32_t first;  // piece
   vmp_mid_sector *sectors;
+  uint64_t first_sector;  // number of the one that the arena begins in
   size_t num_sectors;
 } vmp_mid_arena;
 
@@ -259,6 +260,9 @@ uint64_t vmp_mid_runs_check(const vmp_mid *mid, vmp_report *report);
 // ---- mid_index.c ----
 // vmp_mid_index_prepare makes what a piece that begins at `offset` needs. False: host memory.
 bool vmp_mid_index_prepare(vmp_mid *mid, vmp_mid_arena *arena, uint64_t offset);
+static inline bool vmp_mid_index_is_prepared(const vmp_mid_arena *arena, uint64_t offset) {
+  return arena->sectors[(offset >> VMP_MID_SECTOR_LOG2) - arena->first_sector].pages != NULL;
+}
 // The two below change the index for one piece. Tables have been prepared; the list links are right.
 void vmp_mid_index_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece);      // it begins at its offset
 void vmp_mid_index_end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece);  // it won't; its next piece is known

@@ -10,14 +10,20 @@
 #include "pool/mid_internal.h"
 
 // ---- runs of one part ----
+// enter and leave change the classes only; count says what has come of it, once.
+static inline void count(vmp_mid *mid, uint64_t more_runs, uint64_t more_bytes) {
+  mid->runs.count += more_runs;
+  mid->extents += more_runs;  // nothing bare is near: each run is an extent
+  mid->runs.bytes += more_bytes;
+  mid->block_bytes -= more_bytes;
+}
+
 static inline void enter(vmp_mid *mid, uint32_t part, vmp_mid_piece *piece) {
   vmp_mid_runs *runs = &mid->runs;
   unsigned class = vmp_mid_class(piece->bytes);
   uint32_t *root = &runs->roots[class], first = *root;
   piece->run_end = part;
   piece->class = (uint16_t) class;
-  runs->count++;
-  runs->bytes += piece->bytes;
   if (first == 0) {
     piece->links[0] = piece->links[1] = 0;
     *root = part;
@@ -36,8 +42,6 @@ static inline void leave(vmp_mid *mid, uint32_t part, const vmp_mid_piece *piece
   vmp_mid_runs *runs = &mid->runs;
   unsigned class = piece->class;
   uint32_t *root = &runs->roots[class];
-  runs->count--;
-  runs->bytes -= piece->bytes;
   if (*root == part && (piece->links[0] | piece->links[1]) == 0) {
     *root = 0;
     vmp_mid_runs_unmark(runs, class);
@@ -61,7 +65,7 @@ static inline uint32_t fitting(const vmp_mid *mid, uint64_t bytes) {
 
 // ---- the index ----
 static inline vmp_mid_pages *pages_of(const vmp_mid_arena *arena, uint64_t offset) {
-  return arena->sectors[(offset >> VMP_MID_SECTOR_LOG2) - (arena->offset >> VMP_MID_SECTOR_LOG2)].pages;
+  return arena->sectors[(offset >> VMP_MID_SECTOR_LOG2) - arena->first_sector].pages;
 }
 
 static inline unsigned page_of(uint64_t offset) {
@@ -109,11 +113,13 @@ static inline void end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t part, 
 // ---- allocating ----
 #define RUNS_TRIED 4u  // as many as the search compares where it finds a place that pins one parked chunk
 
-// is_plain: the run is one part, which nobody may still touch but the streams of `own_streams`, and touches nothing
-// bare.
-static inline bool is_plain(const vmp_mid *mid, uint32_t run, const vmp_mid_piece *part, uint64_t own_streams) {
-  return part->run_end == run && (part->fence.streams & ~own_streams) == 0 &&
-         !vmp_mid_is(mid, part->prev, VMP_MID_BARE) && !vmp_mid_is(mid, part->next, VMP_MID_BARE);
+// is_own: the run is one part, which nobody may still touch but the streams of `own_streams`.
+static inline bool is_own(uint32_t run, const vmp_mid_piece *part, uint64_t own_streams) {
+  return part->run_end == run && (part->fence.streams & ~own_streams) == 0;
+}
+
+static inline bool touches_bare(const vmp_mid *mid, const vmp_mid_piece *part) {
+  return vmp_mid_is(mid, part->prev, VMP_MID_BARE) || vmp_mid_is(mid, part->next, VMP_MID_BARE);
 }
 
 // may_pin: a block at an end of the run may pin a parked chunk. (Where it fits exactly it may.)
@@ -129,7 +135,7 @@ __attribute__((noinline)) static uint32_t choose_among(const vmp_mid *mid, uint6
   uint32_t best = 0;
   for (unsigned tried = 0; run != 0 && tried < RUNS_TRIED; tried++) {
     const vmp_mid_piece *part = vmp_mid_piece_at(mid, run);
-    if (!is_plain(mid, run, part, own_streams)) return 0;
+    if (!is_own(run, part, own_streams) || touches_bare(mid, part)) return 0;
     uint64_t ends[2] = {part->offset, vmp_mid_piece_end(part) - bytes};
     for (unsigned i = 0; i < 2; i++) {
       uint64_t pins = may_pin(mid, part, bytes) ? mid->ops.pins(mid->ops.self, ends[i], bytes) : 0;
@@ -147,7 +153,7 @@ static inline uint32_t choose(const vmp_mid *mid, uint64_t bytes, uint64_t own_s
   uint32_t run = fitting(mid, bytes);
   const vmp_mid_piece *part = vmp_mid_piece_at(mid, run);  // 0: of no kind
   *out_offset = part->offset;
-  if (!is_plain(mid, run, part, own_streams)) return 0;
+  if (!is_own(run, part, own_streams)) return 0;
   if (!may_pin(mid, part, bytes) || mid->ops.pins(mid->ops.self, part->offset, bytes) == 0) return run;
   return choose_among(mid, bytes, own_streams, run, out_offset);
 }
@@ -178,6 +184,20 @@ static inline bool prepared(const vmp_mid *mid, const vmp_mid_pages *pages) {
          mid->pieces.touched < VMP_MID_MAX_PIECES;
 }
 
+// cut_beside_bare is for a run that is part of a mixed extent: it is claimed at once all the same.
+__attribute__((noinline)) static bool cut_beside_bare(vmp_mid *mid, uint32_t run, uint64_t offset, uint64_t bytes,
+                                                      uint64_t **out_word) {
+  vmp_mid_place place = {.offset = offset, .run = run};
+  vmp_fence fence;
+  uint32_t piece;
+  if (vmp_mid_cut(mid, &place, bytes, NULL, &piece, &fence) != VMP_OK) {
+    (void)mid->ops.release(mid->ops.self, offset, bytes, VMP_FENCE_NONE);
+    return false;
+  }
+  *out_word = &vmp_mid_piece_at(mid, piece)->word;
+  return true;
+}
+
 bool vmp_mid_quick_alloc(vmp_mid *mid, uint64_t bytes, vmp_stream_index stream, uint64_t own_streams,
                          uint64_t *out_offset, uint64_t **out_word) {
   uint64_t offset;
@@ -190,9 +210,12 @@ bool vmp_mid_quick_alloc(vmp_mid *mid, uint64_t bytes, vmp_stream_index stream, 
   bool whole = piece->bytes == bytes, low = piece->offset == offset;
   uint64_t at = low ? offset + bytes : offset;
   vmp_mid_pages *pages = whole ? NULL : pages_of(arena, at);
-  if (!whole && !prepared(mid, pages)) return false;
+  bool bare = touches_bare(mid, piece);
+  if (!whole && !bare && !prepared(mid, pages)) return false;
   vmp_fence moved;
   if (mid->ops.claim(mid->ops.self, offset, bytes, stream, VMP_EFFORT_MAPPED, &moved) != VMP_OK) return false;
+  *out_offset = offset;
+  if (bare) return cut_beside_bare(mid, run, offset, bytes, out_word);
   if (!whole) {
     leave(mid, run, piece);
     uint32_t right = split(mid, arena, pages, run, piece, at);
@@ -206,15 +229,13 @@ bool vmp_mid_quick_alloc(vmp_mid *mid, uint64_t bytes, vmp_stream_index stream, 
     }
   } else {
     leave(mid, run, piece);
-    mid->extents--;
   }
+  count(mid, whole ? UINT64_MAX : 0, 0 - bytes);
   piece->kind = VMP_MID_USED;
   piece->owner = NULL;
   piece->word = 0;
   mid->blocks++;
-  mid->block_bytes += bytes;
   mid->last = run;
-  *out_offset = offset;
   *out_word = &piece->word;
   return true;
 }
@@ -278,8 +299,7 @@ uint64_t vmp_mid_quick_free(vmp_mid *mid, const vmp_mid_quick *block, vmp_fence 
   }
   bool left_free = left_piece->kind == VMP_MID_MAPPED, right_free = right_piece->kind == VMP_MID_MAPPED;
   mid->blocks--;
-  mid->block_bytes -= bytes;
-  mid->extents += UINT64_C(1) - left_free - right_free;
+  count(mid, UINT64_C(1) - left_free - right_free, bytes);
   piece->kind = VMP_MID_MAPPED;
   piece->fence = fence;
   if (right_free) {

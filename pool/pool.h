@@ -65,6 +65,7 @@ typedef enum vmp_layer { VMP_LAYER_SLAB = 0, VMP_LAYER_MID = 1, VMP_LAYER_BUDDY 
 typedef struct vmp_reservation {
   uint64_t offset, bytes;
   uint64_t *handed;
+  uint64_t address;  // of the offset
 } vmp_reservation;
 
 // vmp_failure: the last allocation that failed after everything was tried, for snapshots.
@@ -429,6 +430,8 @@ vmp_status vmp_oom_refuse(vmp_pool *pool, const vmp_plan *plan);
 // ---- limits.c ----
 // vmp_limits_shrink brings a pool that is over a lowered limit nearer to it. MAY UNLOCK.
 void vmp_limits_shrink(vmp_pool *pool);
+// vmp_limits_look finds out whether the pool is still over its limit.
+void vmp_limits_look(vmp_pool *pool);
 // vmp_limits_held: physical memory that the pool holds.
 uint64_t vmp_limits_held(const vmp_pool *pool);
 

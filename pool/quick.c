@@ -46,6 +46,27 @@ static inline void count_alloc(vmp_pool *pool, vmp_cache *cache, uint64_t bytes,
   if (peak) vmp_alloc_raise_peaks(pool);
 }
 
+// Nearly every block lies in the first reservation.
+static inline uint64_t address_of(const vmp_pool *pool, uint64_t offset) {
+  const vmp_reservation *first = &pool->reservations[0];
+  if (offset - first->offset < first->bytes) return first->address + (offset - first->offset);
+  return vmp_backing_address(pool->backing, offset);
+}
+static inline bool offset_of(const vmp_pool *pool, uint64_t address, uint64_t *out_offset) {
+  const vmp_reservation *first = &pool->reservations[0];
+  *out_offset = first->offset + (address - first->address);
+  return address - first->address < first->bytes || vmp_backing_offset(pool->backing, address, out_offset);
+}
+static inline void mark_handed(vmp_pool *pool, uint64_t offset) {
+  const vmp_reservation *first = &pool->reservations[0];
+  uint64_t slot = (offset - first->offset) >> pool->granule_log2;
+  if (offset - first->offset < first->bytes) {
+    first->handed[slot / 64] |= UINT64_C(1) << (slot % 64);
+  } else {
+    vmp_space_mark_handed(pool, offset);
+  }
+}
+
 // Streams of a fence that the cache's own stream needs no wait for: itself, where no other stream has its index.
 static inline uint64_t own_streams(const vmp_pool *pool, const vmp_cache *cache) {
   return (UINT64_C(1) << cache->lane) & vmp_clock_sole_lanes(pool->clock);
@@ -56,10 +77,10 @@ static inline bool alloc_locked(vmp_pool *pool, vmp_cache *cache, uint64_t bytes
   if (!may_serve(pool, cache)) return false;
   if (!vmp_mid_quick_alloc(pool->mid, held_bytes, cache->lane, own_streams(pool, cache), &offset, &word)) return false;
   *word = vmp_block_on(vmp_block_word(VMP_LAYER_MID, held_bytes - bytes), cache->lane);
-  vmp_space_mark_handed(pool, offset);
+  mark_handed(pool, offset);
   count_alloc(pool, cache, bytes, held_bytes);
   vmp_histogram_note(&pool->histogram, bytes, 1);
-  *out_address = vmp_backing_address(pool->backing, offset);
+  *out_address = address_of(pool, offset);
   return true;
 }
 
@@ -76,7 +97,7 @@ bool vmp_quick_alloc(vmp_pool *pool, vmp_cache *cache, void **out_ptr, uint64_t 
 static inline bool free_locked(vmp_pool *pool, vmp_cache *cache, const void *ptr) {
   uint64_t offset;
   vmp_mid_quick block;
-  if (!may_serve(pool, cache) || !vmp_backing_offset(pool->backing, (uintptr_t)ptr, &offset)) return false;
+  if (!may_serve(pool, cache) || !offset_of(pool, (uintptr_t)ptr, &offset)) return false;
   if (!vmp_mid_quick_find(pool->mid, offset, &block)) return false;
   if ((uint8_t)block.word != (uint8_t)vmp_block_word(VMP_LAYER_MID, 0)) return false;  // not live, or not only that
   uint64_t held_bytes = vmp_mid_quick_free(pool->mid, &block, vmp_clock_fence(pool->clock, cache->lane));

@@ -197,16 +197,22 @@ vmp_mid_supply vmp_route_mid_supply(vmp_pool *pool) {
   return supply;
 }
 
+// may_be_between: a span may be had between large blocks, although not in arenas of its own: for want of memory, of a
+// place, or of addresses for another arena.
+static bool may_be_between(vmp_status status) {
+  return vmp_may_be_had_elsewhere(status) || status == VMP_ERROR_OUT_OF_ADDRESS_SPACE;
+}
+
 static vmp_status take_span(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
   vmp_pool *pool = self;
   if (pool->span_mid == NULL || request->bytes >= pool->device.granule_bytes) {
     return vmp_mid_alloc(pool->mid, request, owner, out_placed);
   }
   vmp_status status = vmp_mid_alloc(pool->span_mid, request, owner, out_placed);
-  if (request->effort < VMP_EFFORT_NORMAL || !vmp_may_be_had_elsewhere(status)) return status;
+  if (request->effort < VMP_EFFORT_NORMAL || !may_be_between(status)) return status;
   vmp_error first = *vmp_last_error();
   vmp_status second = vmp_mid_alloc(pool->mid, request, owner, out_placed);  // space between large blocks: the last
-  if (!vmp_may_be_had_elsewhere(second)) return second;
+  if (!may_be_between(second)) return second;
   vmp_restore_error(&first);
   return status;
 }

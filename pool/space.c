@@ -40,7 +40,7 @@ static vmp_status hand_to_buddy(vmp_pool *pool, uint64_t offset, uint64_t bytes)
     return status;
   }
   if (n > 0) memcpy(list, pool->reservations, n * sizeof *list);
-  list[n] = (vmp_reservation){offset, bytes, handed};
+  list[n] = (vmp_reservation){offset, bytes, handed, vmp_backing_address(pool->backing, offset)};
   vmp_mem_free(pool->reservations);
   pool->reservations = list;
   pool->num_reservations = n + 1;
@@ -55,7 +55,7 @@ static vmp_status reserve(vmp_pool *pool, uint64_t bytes, uint64_t minimum_bytes
     uint64_t offset, got;
     vmp_status status = vmp_backing_reserve(pool->backing, bytes, minimum_bytes, &offset, &got);
     if (status != VMP_OK) return status;
-    *unadded = (vmp_reservation){offset, got, NULL};
+    *unadded = (vmp_reservation){.offset = offset, .bytes = got};
   }
   vmp_status status = hand_to_buddy(pool, unadded->offset, unadded->bytes);
   if (status != VMP_OK) return status;

@@ -406,7 +406,10 @@ static void grow(vmp_pool *pool, const vmp_cache *cache, vmp_magazine *magazine,
 }
 
 void vmp_cache_bring(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane) {
-  if (!vmp_cache_is_last(pool, stream)) (void)find(pool, stream, lane, true);
+  // One that is closed may be of a pool that is gone, or of a stream that was retired.
+  if (!vmp_cache_is_last(pool, stream) || atomic_load(&vmp_cache_last.cache->gate) != 0) {
+    (void)find(pool, stream, lane, true);
+  }
 }
 
 void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_stream_index lane) {

@@ -214,7 +214,7 @@ VMP_API vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t byte
 // vmp_free gives a block back, ordered on `stream`; NULL is fine. VMP_ERROR_NOT_A_BLOCK (an address that is not
 // the start of a block of this pool), VMP_ERROR_DOUBLE_FREE; then nothing has changed. A double free is told from
 // a foreign address as long as the address has not been handed out again; where a free block can't be told from its
-// own inside (mid and buddy), every multiple of 512 in a granule that ever held a block counts as freed. Allocates
+// own inside (mid and buddy), every multiple of 512 in a granule where a block ever began counts as freed. Allocates
 // nothing; calls the driver only while a lowered hard limit is not reached yet, and to record an event while streams
 // want each other's memory.
 VMP_API vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream);

@@ -117,44 +117,45 @@ static void check_place(const vmp_backing *b, uint64_t slot, uint32_t id, tally 
   if (p->state == PLACE_BROKEN) sum->broken_places++;
 }
 
-// check_group: a detail is one that exists. Returns 1 where the group has one.
-static uint32_t check_group(const vmp_backing *b, uint32_t group, uint64_t slot, vmp_report *report) {
-  if (group < WORD_DETAIL) return 0;
-  uint32_t index = group & WORD_INDEX;
-  if (index == 0 || index > b->details.touched) {
-    vmp_report_fault(report, "backing: the group at slot %llu has detail %u, which does not exist",
-                     (unsigned long long)slot, index);
-  }
-  return 1;
-}
-
-static void check_table(const vmp_backing *b, tally *sum, vmp_report *report) {
+// check_groups: every detail of a group exists, and none is lost. False: slots can't be looked up.
+static bool check_groups(const vmp_backing *b, vmp_report *report) {
+  size_t before = report->faults;
   uint32_t details = 0;
   for (size_t i = 0; i < b->num_reservations; i++) {
     const reservation *r = &b->reservations[i];
-    uint64_t leaves = (r->slots + LEAF_SLOTS - 1) / LEAF_SLOTS;
-    for (uint64_t leaf = 0; leaf < leaves; leaf++) {
-      for (uint64_t at = 0; r->leaves[leaf] != NULL && at < LEAF_SLOTS; at++) {
-        uint64_t slot = r->first_slot + leaf * LEAF_SLOTS + at;
-        if (at % GROUP_SLOTS == 0) {
-          size_t before = report->faults;
-          details += check_group(b, r->leaves[leaf][at / GROUP_SLOTS], slot, report);
-          if (report->faults > before) at += GROUP_SLOTS - 1;
-          if (report->faults > before) continue;
-        }
-        uint32_t word = backing_word_in(b, r, slot);
-        if (word == 0) continue;
-        if (slot >= r->high_slot)
-          vmp_report_fault(report, "backing: slot %llu is in use above the high slot", (unsigned long long)slot);
-        if (word_is_home(word)) check_home(b, slot, word & WORD_INDEX, sum, report);
-        if (word_is_place(word)) check_place(b, slot, word & WORD_INDEX, sum, report);
-      }
+    for (uint64_t group = 0; group < (r->slots + GROUP_SLOTS - 1) / GROUP_SLOTS; group++) {
+      const uint32_t *leaf = r->leaves[group / LEAF_GROUPS];
+      uint32_t word = leaf == NULL ? 0 : leaf[group % LEAF_GROUPS], index = word & WORD_INDEX;
+      if (word < WORD_DETAIL) continue;
+      details++;
+      if (index != 0 && index <= b->details.touched) continue;
+      vmp_report_fault(report, "backing: the group at slot %llu has detail %u, which does not exist",
+                       (unsigned long long)(r->first_slot + group * GROUP_SLOTS), index);
     }
   }
   if (details != b->details.used) {
     vmp_report_fault(report, "backing: %u groups have details, and %u are used", details, b->details.used);
   }
   vmp_node_pool_check(&b->details, "backing details", report);
+  return report->faults == before;
+}
+
+static void check_table(const vmp_backing *b, tally *sum, vmp_report *report) {
+  for (size_t i = 0; i < b->num_reservations; i++) {
+    const reservation *r = &b->reservations[i];
+    for (uint64_t slot = r->first_slot; slot < r->first_slot + r->slots; slot++) {
+      if (r->leaves[(slot - r->first_slot) / LEAF_SLOTS] == NULL) {
+        slot += LEAF_SLOTS - (slot - r->first_slot) % LEAF_SLOTS - 1;
+        continue;
+      }
+      uint32_t word = backing_word_in(b, r, slot);
+      if (word == 0) continue;
+      if (slot >= r->high_slot)
+        vmp_report_fault(report, "backing: slot %llu is in use above the high slot", (unsigned long long)slot);
+      if (word_is_home(word)) check_home(b, slot, word & WORD_INDEX, sum, report);
+      if (word_is_place(word)) check_place(b, slot, word & WORD_INDEX, sum, report);
+    }
+  }
 }
 
 // A chunk's home in the table, and the number of places that show it, counted from the records' side.
@@ -238,6 +239,7 @@ size_t vmp_backing_check(const vmp_backing *b, vmp_report *report) {
   tally sum = {0};
   chunk_store_check(&b->chunks, report);
   vmp_node_pool_check(&b->places, "places", report);
+  if (!check_groups(b, report)) return report->faults - before;
   check_table(b, &sum, report);
   check_list_sums("retiring", &b->retiring, sum.retiring_places, sum.retiring_slots, report);
   check_list_sums("broken", &b->broken, sum.broken_places, sum.broken_slots, report);

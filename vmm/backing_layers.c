@@ -345,7 +345,7 @@ static vmp_status fill_holes(vmp_backing *b, uint64_t offset, uint64_t bytes, vm
 
 // claim_chunks counts a claim on every chunk of a range that lies wholly in usable chunks which live there. False: it
 // doesn't, and nothing has changed. (One that shows somebody else's chunk is mapped, too, but not by this.)
-static inline bool claim_chunks(vmp_backing *b, uint64_t slot, uint64_t end, vmp_fence *out_after) {
+__attribute__((always_inline)) static inline bool claim_chunks(vmp_backing *b, uint64_t slot, uint64_t end, vmp_fence *out_after) {
   const reservation *r = backing_reservation_of(b, slot);
   *out_after = VMP_FENCE_NONE;
   for (uint64_t at = slot; at < end;) {
@@ -396,20 +396,26 @@ vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_st
   return status;
 }
 
+// claim_otherwise is for what claim_chunks doesn't do. MAY UNLOCK.
+__attribute__((noinline)) static vmp_status claim_otherwise(vmp_backing *b, uint64_t offset, uint64_t bytes,
+                                                            vmp_stream_index stream, vmp_effort effort, bool exact,
+                                                            vmp_fence *out_after) {
+  vmp_gather_report ignored = {0};
+  return backing_claim(b, offset, bytes, stream, effort, exact, &ignored, out_after);
+}
+
 static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                            vmp_fence *out_after) {
   vmp_backing *b = self;
   if (claim_chunks(b, first_slot(b, offset), end_slot(b, offset, bytes), out_after)) return VMP_OK;
-  vmp_gather_report ignored = {0};
-  return backing_claim(b, offset, bytes, stream, effort, false, &ignored, out_after);
+  return claim_otherwise(b, offset, bytes, stream, effort, false, out_after);
 }
 
 static vmp_status op_claim_exact(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
                                  vmp_effort effort, vmp_fence *out_after) {
   vmp_backing *b = self;
   if (claim_chunks(b, first_slot(b, offset), end_slot(b, offset, bytes), out_after)) return VMP_OK;
-  vmp_gather_report ignored = {0};
-  return backing_claim(b, offset, bytes, stream, effort, true, &ignored, out_after);
+  return claim_otherwise(b, offset, bytes, stream, effort, true, out_after);
 }
 
 static uint64_t op_pins(void *self, uint64_t offset, uint64_t bytes) {

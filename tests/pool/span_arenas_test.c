@@ -99,3 +99,25 @@ VTEST_F(SpanArenas, TheLastHolesServeSpans, pool_rig) {
   rig_free(f, rest, f->streams[0]);
   free_all(f, blocks, BLOCKS);
 }
+
+// The driver has no more addresses, and all arenas are mid's: small blocks lie between large ones.
+VTEST_F(SpanArenas, WithoutAddressesSpansLieBetweenLargeBlocks, pool_rig) {
+  enum { MOST = 400 };
+  vmp_host_options options = VMP_HOST_OPTIONS_INIT;
+  options.devices[0].memory_bytes = 64 * GIB;
+  options.address_bytes = 16 * GIB;
+  options.ledger_high = true;
+  rig_open_driver_with(f, &options);
+  VASSERT_NO_FAILURE();
+  VASSERT_OK(rig_create(f, "reserve:16GiB,arena:1GiB,wait:0"));
+  void *blocks[MOST], *small = NULL;
+  int count = 0;
+  while (count < MOST && vmp_alloc(f->pool, &blocks[count], 64 * MIB, f->streams[0]) == VMP_OK) count++;
+  VASSERT_INT_LT(count, MOST);
+  VEXPECT_STATUS(vmp_alloc(f->pool, &small, 1000, f->streams[0]), VMP_ERROR_OUT_OF_ADDRESS_SPACE);
+  for (int i = 0; i < count; i += 2) rig_free(f, blocks[i], f->streams[0]);
+  VEXPECT_OK(vmp_alloc(f->pool, &small, 1000, f->streams[0]));
+  rig_check(f);
+  rig_free(f, small, f->streams[0]);
+  for (int i = 1; i < count; i += 2) rig_free(f, blocks[i], f->streams[0]);
+}

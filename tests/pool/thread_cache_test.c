@@ -433,6 +433,37 @@ VTEST_F(ThreadCache, WithoutHostMemoryForACacheThereIsNone, pool_rig) {
   rig_free(f, first, f->streams[0]);
 }
 
+// A thread that allocates large blocks only: its cache, by which these go the quick way, is opened again after its
+// stream was retired.
+VTEST_F(ThreadCache, ARetiredStreamsCacheComesBackForLargeBlocks, pool_rig) {
+  rig_open(f, 8 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  rig_free(f, rig_alloc(f, MIB, f->streams[0]), f->streams[0]);
+  VASSERT_TRUE(vmp_cache_is_last(f->pool, f->streams[0]));
+  VEXPECT_OK(vmp_stream_retired(f->pool, f->streams[0]));
+  VEXPECT_TRUE(atomic_load(&vmp_cache_last.cache->gate) != 0);
+  rig_free(f, rig_alloc(f, MIB, f->streams[0]), f->streams[0]);
+  VEXPECT_TRUE(vmp_cache_is_last(f->pool, f->streams[0]));
+  VEXPECT_UINT_EQ(atomic_load(&vmp_cache_last.cache->gate), 0);
+}
+
+// Defragmenting finds out that a lowered limit is reached: caches are used again.
+VTEST_F(ThreadCache, ALimitThatDefragmentingReaches, pool_rig) {
+  rig_open(f, 8 * GIB, "chunk_max:1granule");
+  VASSERT_NO_FAILURE();
+  void *freed = rig_alloc(f, 64 * MIB, f->streams[0]), *kept = rig_alloc(f, 64 * MIB, f->streams[0]);
+  rig_touch(f, freed, 64 * MIB, f->streams[0]);
+  rig_free(f, freed, f->streams[0]);
+  VEXPECT_STATUS(vmp_pool_set_limit(f->pool, VMP_LIMIT_HARD, 96 * MIB), VMP_PENDING);
+  VEXPECT_UINT_EQ(f->pool->uncached, 1);
+  rig_settle(f);
+  vmp_defragment_options options = VMP_DEFRAGMENT_OPTIONS_INIT;
+  VEXPECT_OK(vmp_pool_defragment(f->pool, &options, NULL));
+  VEXPECT_FALSE(f->pool->over_limit);
+  VEXPECT_UINT_EQ(f->pool->uncached, 0);
+  rig_free(f, kept, f->streams[0]);
+}
+
 // ---- pools and threads that end ----
 
 // A thread outlives its pools; another pool may lie at the same address.
