@@ -81,8 +81,8 @@ static vmp_status open_device(vmp_pool *pool) {
   vmp_status status = vmp_device_require_vmm(pool->driver, config->device, &pool->device);
   for (size_t i = 0; i < config->peers.count && status == VMP_OK; i++)
     status = check_peer(pool, config->peers.values[i]);
-  pool->granule_log2 = vmp_log2(pool->device.granule_bytes);
   if (status == VMP_OK) status = vmp_config_resolve(config, pool->device.granule_bytes, pool->device.total_bytes);
+  if (status == VMP_OK) pool->granule_log2 = vmp_log2(pool->device.granule_bytes);
   if (status == VMP_OK) status = vmp_context_retain(pool->driver, pool->device.device, &pool->context);
   if (status == VMP_OK) status = vmp_clock_create(&pool->clock, pool->driver, pool->device.ordinal);
   return status;
