@@ -9,10 +9,15 @@
 // Sizes are drawn beforehand, so that drawing costs next to nothing in the loop.
 #define MIXTURE_SIZES 16384u
 
+// mixture_block: side by side, so that looking one up costs one miss of the machine's caches at most.
+typedef struct mixture_block {
+  void *ptr;
+  uint64_t bytes;
+} mixture_block;
+
 typedef struct mixture {
   bench_target target;  // first: a workload's state begins with it
-  void **blocks;
-  uint32_t *block_bytes;
+  mixture_block *blocks;
   uint64_t num_live, max_live;
   rng victims;
   uint64_t next_size;
