@@ -172,14 +172,13 @@ vmp_status vmp_alloc_aligned(vmp_pool *pool, void **out_ptr, size_t bytes, size_
   return vmp_alloc_labelled(pool, out_ptr, bytes, alignment, stream, (vmp_label){0, 0}, NULL, 0);
 }
 
-// alloc_missed serves what the cache that this thread used last didn't.
-__attribute__((noinline)) static vmp_status alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes,
-                                                         vmp_stream stream) {
+vmp_status vmp_alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
   if (pool != NULL && out_ptr != NULL) {
-    bool is_last = vmp_cache_is_last(pool, stream);
-    vmp_cache *cache = is_last ? vmp_cache_last.cache : vmp_cache_switch(pool, stream);
-    if (!is_last && cache != NULL && vmp_cache_alloc(pool, cache, out_ptr, bytes)) return VMP_OK;
-    if (cache != NULL && vmp_quick_alloc(pool, cache, out_ptr, bytes)) return VMP_OK;
+    if (!vmp_cache_is_last(pool, stream)) {
+      vmp_cache *cache = vmp_cache_switch(pool, stream);
+      if (cache != NULL && vmp_cache_alloc(pool, cache, out_ptr, bytes)) return VMP_OK;
+      if (cache != NULL) return vmp_quick_alloc(pool, out_ptr, bytes, stream);  // comes back only with the last one
+    }
     if (pool->strong_caches && vmp_cache_alloc_strong(pool, out_ptr, bytes, stream)) return VMP_OK;
   }
   return vmp_alloc_aligned(pool, out_ptr, bytes, VMP_STEP_BYTES, stream);
@@ -190,7 +189,7 @@ vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream st
       vmp_cache_alloc(pool, vmp_cache_last.cache, out_ptr, bytes)) {
     return VMP_OK;
   }
-  return alloc_missed(pool, out_ptr, bytes, stream);
+  return vmp_quick_alloc(pool, out_ptr, bytes, stream);
 }
 
 // ---- free ----
@@ -270,20 +269,16 @@ vmp_status vmp_alloc_free_locked(vmp_pool *pool, void *ptr, vmp_stream_index ind
   return VMP_OK;
 }
 
-// free_missed frees a block that the cache which this thread used last didn't take; `first`: the card that was found
-// first for its address, &vmp_no_card where there was none (or no cache).
-__attribute__((noinline)) static vmp_status free_missed(vmp_pool *pool, void *ptr, vmp_stream stream,
-                                                        const vmp_card *first) {
+vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *first) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   if (ptr == NULL) return VMP_OK;
   bool is_last = vmp_cache_is_last(pool, stream);
   vmp_cache *cache = is_last ? vmp_cache_last.cache : vmp_cache_switch(pool, stream);
   if (cache != NULL && first == &vmp_no_card) {
-    if (is_last && vmp_quick_free(pool, cache, ptr)) return VMP_OK;
     vmp_card *card = vmp_span_map_card(&pool->span_map, (uintptr_t)ptr);
     if (card != first && vmp_cache_free(cache, card, ptr)) return VMP_OK;
-    if (!is_last && card == first && vmp_quick_free(pool, cache, ptr)) return VMP_OK;
+    if (!is_last && card == first) return vmp_quick_free(pool, ptr, stream, card);  // comes back with the last one
   }
   if (pool->strong_caches && vmp_cache_free_strong(pool, ptr, stream)) return VMP_OK;
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
@@ -297,12 +292,12 @@ __attribute__((noinline)) static vmp_status free_missed(vmp_pool *pool, void *pt
 }
 
 vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
-  vmp_card *card = &vmp_no_card;
-  if (vmp_cache_is_last(pool, stream)) {
-    card = vmp_span_map_first(&pool->span_map, (uintptr_t)ptr);
+  if (__builtin_expect(vmp_cache_is_last(pool, stream), true)) {
+    vmp_card *card = vmp_span_map_first(&pool->span_map, (uintptr_t)ptr);
     if (vmp_cache_free(vmp_cache_last.cache, card, ptr)) return VMP_OK;
+    return vmp_quick_free(pool, ptr, stream, card);
   }
-  return free_missed(pool, ptr, stream, card);
+  return vmp_free_missed(pool, ptr, stream, &vmp_no_card);
 }
 
 // ---- record_use, query ----

@@ -1,11 +1,20 @@
 // guard.c: see guard.h.
 #include "pool/guard.h"
 
-#include <stdatomic.h>
+#include <linux/membarrier.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "vmm/error.h"
+
+_Thread_local char vmp_guard_thread __attribute__((tls_model("initial-exec")));
+
+static bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+bool vmp_guard_barrier_open(void) { return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); }
+void vmp_guard_barrier(void) { (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }
 
 // make_mark maps a page that a fork wipes, and marks it. NULL: not possible here.
 static _Atomic uint32_t *make_mark(void) {
@@ -35,6 +44,12 @@ vmp_status vmp_guard_init(vmp_guard *guard) {
   }
   guard->owner_process = (int32_t)getpid();
   guard->mark = make_mark();
+  guard->can_bias = vmp_guard_barrier_open();
+  guard->streak_of = NULL;
+  guard->streak = 0;
+  guard->lean_after = VMP_GUARD_STREAK;
+  atomic_init(&guard->bias, NULL);
+  atomic_init(&guard->busy, 0);
   return VMP_OK;
 }
 
@@ -47,14 +62,45 @@ void vmp_guard_destroy(vmp_guard *guard) {
   guard->mark = NULL;
 }
 
-bool vmp_guard_asks_forked(const vmp_guard *guard) {
-  return guard->owner_process != (int32_t)getpid();
+bool vmp_guard_asks_forked(const vmp_guard *guard) { return guard->owner_process != (int32_t)getpid(); }
+
+// ---- the thread that it leans to ----
+
+void vmp_guard_end_bias(vmp_guard *guard) {
+  guard->streak_of = NULL;
+  atomic_store(&guard->bias, NULL);
+  vmp_guard_barrier();
+  while (atomic_load_explicit(&guard->busy, memory_order_acquire) != 0) (void)sched_yield();  // a microsecond at most
 }
 
-void vmp_guard_wait(vmp_guard *guard) { (void)pthread_cond_wait(&guard->changed, &guard->mutex); }
+void vmp_guard_drop_bias(vmp_guard *guard) {
+  if (atomic_load_explicit(&guard->bias, memory_order_relaxed) == vmp_guard_self()) atomic_store(&guard->bias, NULL);
+  // Another thread may get the same address, and must not be taken for this one.
+  if (guard->streak_of == vmp_guard_self()) guard->streak_of = NULL;
+}
+
+void vmp_guard_enter_often(vmp_guard *guard) {
+  vmp_guard_lock(guard);
+  if (guard->streak_of != vmp_guard_self()) {
+    guard->streak_of = vmp_guard_self();
+    guard->streak = 0;
+  }
+  if (++guard->streak >= guard->lean_after && guard->can_bias) {
+    atomic_store_explicit(&guard->bias, vmp_guard_self(), memory_order_relaxed);
+  }
+}
+
+// ---- waiting ----
+
+void vmp_guard_wait_for(vmp_guard *guard, pthread_cond_t *condition) {
+  (void)pthread_cond_wait(condition, &guard->mutex);
+  vmp_guard_took(guard);
+}
+void vmp_guard_wait(vmp_guard *guard) { vmp_guard_wait_for(guard, &guard->changed); }
 void vmp_guard_wake_all(vmp_guard *guard) { (void)pthread_cond_broadcast(&guard->changed); }
 
 bool vmp_guard_was_free(vmp_guard *guard) {
+  if (atomic_load(&guard->busy) != 0) return false;
   if (pthread_mutex_trylock(&guard->mutex) != 0) return false;
   (void)pthread_mutex_unlock(&guard->mutex);
   return true;

@@ -1,8 +1,24 @@
 // guard.h: the pool's lock, and the mark by which a forked child is recognised.
 //
-// Owns: one mutex, one condition variable, one page that the kernel wipes at a fork. Does not own: what they guard.
+// Owns: one mutex, one condition variable, one page that the kernel wipes at a fork, and the calls that make other
+// threads' stores visible. Does not own: what they guard.
+//
+// The lock is a mutex that may lean to one thread: a thread that has entered often, one time after the other, enters
+// without the mutex from then on, until another thread wants in.
+//
+//     the thread it leans to                       another thread
+//     busy = 1           plain store               take the mutex
+//     bias is mine? no: busy = 0, take the mutex   bias = nobody
+//     ... what the lock guards ...                 membarrier: every thread's earlier stores are visible, later loads
+//     busy = 0                                       see `bias`
+//                                                  wait until busy == 0
+//                                                  ... what the lock guards ...     give the mutex back
 //
 // Invariants
+//   - Whoever holds the mutex and isn't the thread that the lock leans to has ended that first: nobody is inside
+//   without
+//     the mutex while somebody holds it. Only who holds the mutex changes `bias`.
+//   - The lock leans to a thread only while that thread lives: it ends that itself before it ends.
 //   - The condition means "something may have changed": waiters look again (spurious returns are fine).
 //   - In a forked child the mark reads 0: nobody locks, since the thread that held the lock may not exist there.
 #ifndef VMPOOL_POOL_GUARD_H_
@@ -16,11 +32,21 @@
 #include "vmm/backing.h"
 #include "vmm/status.h"
 
+// So many times in a row a thread enters before the lock leans to it, if nothing else is said (lean_after): to end that
+// costs another thread some microseconds.
+#define VMP_GUARD_STREAK 1024u
+
 typedef struct vmp_guard {
+  _Atomic(const void *) bias;  // the thread that it leans to; NULL: nobody
+  _Atomic uint32_t busy;       // that thread is inside, without the mutex
+  uint32_t streak;             // how often `streak_of` has entered, with nobody else in between
+  const void *streak_of;
+  uint32_t lean_after;
+  bool can_bias;
+  int32_t owner_process;
+  _Atomic uint32_t *mark;  // a page of its own; NULL where the kernel can't wipe pages: then the process id decides
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  _Atomic uint32_t *mark;  // a page of its own; NULL where the kernel can't wipe pages: then the process id decides
-  int32_t owner_process;
 } vmp_guard;
 
 // vmp_guard_init: VMP_ERROR_HOST_OUT_OF_MEMORY.
@@ -34,13 +60,60 @@ static inline bool vmp_guard_forked(const vmp_guard *guard) {
   return vmp_guard_asks_forked(guard);
 }
 
-static inline void vmp_guard_lock(vmp_guard *guard) { (void)pthread_mutex_lock(&guard->mutex); }
+// vmp_guard_self: the calling thread, as no other living one has it.
+extern _Thread_local char vmp_guard_thread __attribute__((tls_model("initial-exec")));
+static inline const void *vmp_guard_self(void) { return &vmp_guard_thread; }
+
+// vmp_guard_took: the caller holds the mutex, and may not be the thread that the lock leans to.
+void vmp_guard_end_bias(vmp_guard *guard);
+static inline void vmp_guard_took(vmp_guard *guard) {
+  const void *bias = atomic_load_explicit(&guard->bias, memory_order_relaxed);
+  if (bias != NULL && bias != vmp_guard_self()) vmp_guard_end_bias(guard);
+}
+
+static inline void vmp_guard_lock(vmp_guard *guard) {
+  (void)pthread_mutex_lock(&guard->mutex);
+  vmp_guard_took(guard);
+}
 static inline void vmp_guard_unlock(vmp_guard *guard) { (void)pthread_mutex_unlock(&guard->mutex); }
-// vmp_guard_wait lets go of the lock until vmp_guard_wake_all is called by anybody.
+
+// vmp_guard_enter takes the lock for a short while: what is called meanwhile neither waits nor lets go of it. True: it
+// leans to the caller. vmp_guard_leave gives it back and is told which.
+void vmp_guard_enter_often(vmp_guard *guard);  // by the mutex; from lean_after times on, it leans to the caller
+__attribute__((always_inline)) static inline bool vmp_guard_enter(vmp_guard *guard) {
+  const void *self = vmp_guard_self();
+  if (__builtin_expect(atomic_load_explicit(&guard->bias, memory_order_relaxed) == self, true)) {
+    atomic_store_explicit(&guard->busy, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(atomic_load_explicit(&guard->bias, memory_order_acquire) == self, true)) return true;
+    atomic_store_explicit(&guard->busy, 0, memory_order_release);
+  }
+  vmp_guard_enter_often(guard);
+  return false;
+}
+__attribute__((always_inline)) static inline void vmp_guard_leave(vmp_guard *guard, bool leans) {
+  if (__builtin_expect(leans, true)) {
+    atomic_store_explicit(&guard->busy, 0, memory_order_release);
+  } else {
+    vmp_guard_unlock(guard);
+  }
+}
+
+// vmp_guard_drop_bias: the calling thread, which holds the lock, ends soon.
+void vmp_guard_drop_bias(vmp_guard *guard);
+
+// vmp_guard_wait lets go of the lock until vmp_guard_wake_all is called by anybody; vmp_guard_wait_for until another
+// condition is signalled. The caller took it by vmp_guard_lock.
 void vmp_guard_wait(vmp_guard *guard);
+void vmp_guard_wait_for(vmp_guard *guard, pthread_cond_t *condition);
 void vmp_guard_wake_all(vmp_guard *guard);
 // vmp_guard_was_free says, in a forked child, whether nobody held the lock at the fork: what it guards is whole then.
 bool vmp_guard_was_free(vmp_guard *guard);
+
+// vmp_guard_barrier_open says whether the kernel can make every thread of this process see what this one has stored,
+// and this one what they have; vmp_guard_barrier does that.
+bool vmp_guard_barrier_open(void);
+void vmp_guard_barrier(void);
 
 // vmp_guard_hooks returns the same as functions for backing. In a forked child they do nothing.
 vmp_lock_hooks vmp_guard_hooks(vmp_guard *guard);

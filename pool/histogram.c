@@ -24,8 +24,8 @@ static uint64_t steps_of(uint64_t bytes) { return bytes == 0 ? 1 : ((bytes - 1) 
 
 // ---- repeated sizes ----
 
-#define TAG_LANES UINT64_C(0x0001000100010001)
-#define TAG_TOPS UINT64_C(0x8000800080008000)
+#define TAG_LANES UINT64_C(0x0101010101010101)
+#define TAG_TOPS UINT64_C(0x8080808080808080)
 
 static inline uint64_t hash_of(uint64_t bytes) { return bytes * UINT64_C(0x9e3779b97f4a7c15); }
 
@@ -33,17 +33,13 @@ static inline vmp_size_group *group_of(const vmp_histogram *h, uint64_t hash) {
   return &h->repeated[hash >> 32 & (VMP_HISTOGRAM_GROUPS - 1)];
 }
 
-// place_with: the place of a group that has the size, or VMP_HISTOGRAM_PROBES. Tags that are equal are found four at a
-// time, as lanes of 0 in a difference (the lowest for certain, one above it perhaps wrongly); the sizes themselves
-// decide.
+// place_with: the place of a group that has the size, or VMP_HISTOGRAM_PROBES. Tags that are equal are found as lanes
+// of 0 in a difference (the lowest for certain, one above it perhaps wrongly); the sizes themselves decide.
 static inline unsigned place_with(const vmp_size_group *group, uint64_t hash, uint64_t bytes) {
-  uint64_t wanted = (hash >> 48) * TAG_LANES;
-  for (unsigned half = 0; half < VMP_HISTOGRAM_PROBES / 4; half++) {
-    uint64_t difference = group->tags[half] ^ wanted;
-    for (uint64_t zero = (difference - TAG_LANES) & ~difference & TAG_TOPS; zero != 0; zero &= zero - 1) {
-      unsigned place = half * 4 + vmp_lowest_bit(zero) / 16;
-      if (group->places[place].bytes == bytes) return place;
-    }
+  uint64_t difference = group->tags ^ (hash >> 56) * TAG_LANES;
+  for (uint64_t zero = (difference - TAG_LANES) & ~difference & TAG_TOPS; zero != 0; zero &= zero - 1) {
+    unsigned place = vmp_lowest_bit(zero) / 8;
+    if (group->places[place].bytes == bytes) return place;
   }
   return VMP_HISTOGRAM_PROBES;
 }
@@ -53,9 +49,8 @@ static inline vmp_size_count *take_place(vmp_size_group *group, uint64_t hash, u
   uint8_t room = (uint8_t)~group->used;
   if (room == 0) room = (uint8_t)~group->kept;
   if (room == 0) return NULL;
-  unsigned place = vmp_lowest_bit(room), shift = place % 4 * 16;
-  uint64_t *tags = &group->tags[place / 4];
-  *tags = (*tags & ~(UINT64_C(0xffff) << shift)) | (hash >> 48) << shift;
+  unsigned place = vmp_lowest_bit(room), shift = place * 8;
+  group->tags = (group->tags & ~(UINT64_C(0xff) << shift)) | (hash >> 56) << shift;
   group->used |= (uint8_t)(1u << place);
   group->places[place] = (vmp_size_count){.bytes = bytes};
   return &group->places[place];

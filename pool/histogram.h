@@ -39,17 +39,18 @@ typedef struct vmp_size_count {
 
 // vmp_size_group: the places that a size may have, and what tells most of them apart without looking at them.
 typedef struct vmp_size_group {
-  uint64_t tags[VMP_HISTOGRAM_PROBES / 4];  // 16 bits of each place's size, by a hash
-  uint8_t used, kept;                       // bit i: the place is somebody's; its size came more than once
+  uint64_t tags;       // a byte of each place's size, by a hash; the lowest is of place 0
+  uint8_t used, kept;  // bit i: the place is somebody's; its size came more than once
   vmp_size_count places[VMP_HISTOGRAM_PROBES];
 } vmp_size_group;
+_Static_assert(VMP_HISTOGRAM_PROBES == sizeof(uint64_t), "a byte for each place");
 #define VMP_HISTOGRAM_GROUPS (VMP_HISTOGRAM_REPEATED / VMP_HISTOGRAM_PROBES)
 
 typedef struct vmp_histogram {
   vmp_size_bucket *rows[VMP_HISTOGRAM_ROWS];
   vmp_size_group *repeated;  // VMP_HISTOGRAM_GROUPS of them, or NULL
-  uint64_t total;    // requests counted
-  uint64_t dropped;  // requests that could not be
+  uint64_t total;            // requests counted
+  uint64_t dropped;          // requests that could not be
 } vmp_histogram;
 
 // vmp_histogram_note counts `weight` requests of `bytes`; none of 0 bytes.

@@ -35,7 +35,7 @@ vmp_status vmp_mid_create(vmp_mid **out_mid, const vmp_backing_ops *ops, const v
   mid->options = *options;
   mid->options.chunk_max_bytes = chunk_max;
   mid->options.arena_bytes = arena_bytes;
-  vmp_node_pool_init(&mid->pieces, sizeof(vmp_mid_piece));
+  vmp_node_pool_init_row(&mid->pieces, sizeof(vmp_mid_piece), VMP_MID_MAX_PIECES + 1);
   vmp_node_pool_init(&mid->ranges, sizeof(vmp_range));
   vmp_node_pool_init(&mid->edges.nodes, sizeof(vmp_tree_node));
   vmp_ranges_init(&mid->mixed, &mid->ranges);

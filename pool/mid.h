@@ -86,22 +86,6 @@ bool vmp_mid_look(vmp_mid *mid, const vmp_request *request, uint64_t *out_offset
 // Returns the bytes that the block held.
 uint64_t vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence);
 
-// The common case, in one pass (mid_quick.c). vmp_mid_quick_alloc does what vmp_mid_alloc would do with a request of so
-// many bytes (a multiple of the step) aligned to the step, effort NORMAL, where that takes no search, no driver call
-// and no wait; *out_word is the block's word (vmp_mid_word). own_streams: bits of fences that `stream` needs no wait
-// for. Never lets go of the lock. False: it isn't that simple, and nothing has changed.
-bool vmp_mid_quick_alloc(vmp_mid *mid, uint64_t bytes, vmp_stream_index stream, uint64_t own_streams,
-                         uint64_t *out_offset, uint64_t **out_word);
-// vmp_mid_quick_find looks for the used block without an owner that begins at `offset`; false: there is none. Until
-// anything else is asked of mid, *out names it for vmp_mid_quick_free, which does what vmp_mid_free does.
-typedef struct vmp_mid_quick {
-  uint64_t word;  // vmp_mid_word
-  void *arena, *piece;
-  uint32_t index;
-} vmp_mid_quick;
-bool vmp_mid_quick_find(vmp_mid *mid, uint64_t offset, vmp_mid_quick *out);
-uint64_t vmp_mid_quick_free(vmp_mid *mid, const vmp_mid_quick *block, vmp_fence fence);
-
 // vmp_mid_divide makes two blocks of the one that begins at `offset`: the second begins at `at`, a multiple of the step
 // inside it. Both have its owner. The block must be isolated (its chunks are nobody else's). VMP_ERROR_INVALID_VALUE,
 // VMP_ERROR_HOST_OUT_OF_MEMORY; then nothing has changed.

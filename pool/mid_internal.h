@@ -7,7 +7,7 @@
 //     mid_arena.c  arenas, and catching up with changes of the mapping
 //     mid_runs.c   runs by size
 //     mid_index.c  which piece holds an offset, in constant time
-//     mid_quick.c  the common case of allocating and freeing, in one pass
+//     mid_quick.h  the common case of allocating and freeing, in one pass
 //     mid_resize.c blocks that become longer or shorter, and addresses without a claim
 //     mid_check.c  all invariants
 //
@@ -82,7 +82,7 @@ _Static_assert(VMP_MID_CLASSES <= UINT16_MAX, "a piece names its class");
 _Static_assert(VMP_MID_CLASSES % 4096 == 0, "both bitmaps have whole words");
 
 // vmp_mid_class rises with the size.
-static inline unsigned vmp_mid_class(uint64_t bytes) {
+__attribute__((always_inline)) static inline unsigned vmp_mid_class(uint64_t bytes) {
   uint64_t steps = bytes >> VMP_MID_STEP_LOG2;
   if (steps >> VMP_MID_SPLIT_LOG2 == 0) return (unsigned)steps;
   unsigned shift = vmp_log2(steps) - VMP_MID_SPLIT_LOG2;
@@ -157,7 +157,7 @@ struct vmp_mid {
   vmp_mid_supply supply;
   vmp_mid_options options;
 
-  vmp_node_pool pieces;  // of vmp_mid_piece
+  vmp_node_pool pieces;  // of vmp_mid_piece, in a row
   vmp_mid_runs runs;
   vmp_mid_edges edges;
   vmp_node_pool ranges;  // of vmp_range
@@ -180,8 +180,7 @@ struct vmp_mid {
 };
 
 static inline vmp_mid_piece *vmp_mid_piece_at(const vmp_mid *mid, uint32_t index) {
-  return (vmp_mid_piece *)(mid->pieces.origins[index >> VMP_NODE_BLOCK_LOG2(sizeof(vmp_mid_piece))] +
-                           (uintptr_t)index * sizeof(vmp_mid_piece));
+  return vmp_node_in_row(&mid->pieces, index, sizeof(vmp_mid_piece));
 }
 static inline uint64_t vmp_mid_piece_end(const vmp_mid_piece *piece) { return piece->offset + piece->bytes; }
 // Index 0 is a piece of no kind: where links lead nowhere it may be asked like any other.
@@ -226,12 +225,12 @@ static inline vmp_mid_span vmp_mid_run_span(const vmp_mid *mid, uint32_t head) {
 // vmp_mid_class_is_list: the class holds runs of one size only, in a list. The others are trees.
 static inline bool vmp_mid_class_is_list(unsigned class) { return class < 1u << VMP_MID_SPLIT_LOG2; }
 // vmp_mid_runs_mark and _unmark: the class has got its first run, has lost its last one.
-static inline void vmp_mid_runs_mark(vmp_mid_runs *runs, unsigned class) {
+__attribute__((always_inline)) static inline void vmp_mid_runs_mark(vmp_mid_runs *runs, unsigned class) {
   unsigned word = class / 64;
   runs->classes[word] |= UINT64_C(1) << (class % 64);
   runs->words[word / 64] |= UINT64_C(1) << (word % 64);
 }
-static inline void vmp_mid_runs_unmark(vmp_mid_runs *runs, unsigned class) {
+__attribute__((always_inline)) static inline void vmp_mid_runs_unmark(vmp_mid_runs *runs, unsigned class) {
   unsigned word = class / 64;
   uint64_t left = runs->classes[word] & ~(UINT64_C(1) << (class % 64));
   runs->classes[word] = left;
@@ -268,7 +267,8 @@ void vmp_mid_index_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece);   
 void vmp_mid_index_end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece);  // it won't; its next piece is known
 void vmp_mid_index_set_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint32_t piece);
 // vmp_mid_index_cover: it holds [from, to), not at the arena's beginning.
-static inline void vmp_mid_index_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint32_t piece) {
+__attribute__((always_inline)) static inline void vmp_mid_index_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to,
+                                                                    uint32_t piece) {
   if ((from - 1) >> VMP_MID_SECTOR_LOG2 != (to - 1) >> VMP_MID_SECTOR_LOG2) {
     vmp_mid_index_set_cover(arena, from, to, piece);
   }

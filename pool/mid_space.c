@@ -37,7 +37,7 @@ static inline void join_pieces(vmp_mid *mid, vmp_mid_arena *arena, uint32_t left
   left->next = right->next;
   if (right->next != 0) vmp_mid_piece_at(mid, right->next)->prev = left_index;
   *right = (vmp_mid_piece){.kind = VMP_MID_NONE};
-  vmp_node_give_zeroed(&mid->pieces, right_index);
+  vmp_node_give_back(&mid->pieces, right_index, right);
 }
 
 void vmp_mid_join(vmp_mid *mid, vmp_mid_arena *arena, uint32_t left, uint32_t right) {

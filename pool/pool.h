@@ -95,6 +95,7 @@ struct vmp_pool {
   uint64_t id;                                     // no other pool of the process has or had it
   _Atomic uint8_t cache_numbers[VMP_CACHE_STEPS];  // by steps: the magazine that serves a request; 0: none
   uint64_t quick_from_bytes, quick_bytes;          // requests of [from, from + bytes) may be served by quick.c
+  const _Atomic uint64_t *sole_lanes;              // vmp_clock_sole_lanes
   vmp_driver *driver;
   bool owns_driver;
   vmp_config config;
@@ -372,6 +373,10 @@ vmp_status vmp_alloc_check(const vmp_pool *pool, void **out_ptr, size_t alignmen
 // vmp_alloc_labelled allocates; the arguments have been checked. The domain can't be suspended meanwhile (placing).
 vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, uint64_t alignment, vmp_stream stream,
                               vmp_label label, vmp_domain *domain, vmp_ticket ticket);
+// vmp_alloc_missed and vmp_free_missed are vmp_alloc and vmp_free by all ways but the first; `first`: the card that was
+// found first for the address, &vmp_no_card where there was none (or it wasn't looked for).
+vmp_status vmp_alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream);
+vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *first);
 // vmp_alloc_free_locked frees a block under the lock. As vmp_free.
 vmp_status vmp_alloc_free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index, vmp_stream stream);
 // vmp_alloc_fail_not_live reports what an address is that is not the start of a live block; _fail_busy a block that

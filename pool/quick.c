@@ -2,6 +2,7 @@
 #include "pool/quick.h"
 
 #include "pool/log.h"
+#include "pool/mid_quick.h"
 
 void vmp_quick_open(vmp_pool *pool) {
   const vmp_config *config = &pool->config;
@@ -9,6 +10,7 @@ void vmp_quick_open(vmp_pool *pool) {
                config->poison == 0 && config->quarantine == 0 && !config->edges && config->park_limit >= 1;
   uint64_t end = config->buddy_from < VMP_OWN_CHUNKS_FROM_BYTES ? config->buddy_from : VMP_OWN_CHUNKS_FROM_BYTES;
   pool->quick_from_bytes = config->slab_max + 1;
+  pool->sole_lanes = vmp_clock_sole_lanes(pool->clock);
   pool->quick_bytes = plain && end > pool->quick_from_bytes ? end - pool->quick_from_bytes : 0;
 }
 
@@ -69,51 +71,62 @@ static inline void mark_handed(vmp_pool *pool, uint64_t offset) {
 
 // Streams of a fence that the cache's own stream needs no wait for: itself, where no other stream has its index.
 static inline uint64_t own_streams(const vmp_pool *pool, const vmp_cache *cache) {
-  return (UINT64_C(1) << cache->lane) & vmp_clock_sole_lanes(pool->clock);
+  return (UINT64_C(1) << cache->lane) & atomic_load_explicit(pool->sole_lanes, memory_order_relaxed);
 }
 
-static inline bool alloc_locked(vmp_pool *pool, vmp_cache *cache, uint64_t bytes, uint64_t *out_address) {
-  uint64_t held_bytes = (bytes + VMP_MID_STEP_BYTES - 1) & ~(VMP_MID_STEP_BYTES - 1), offset, *word;
-  if (!may_serve(pool, cache)) return false;
-  if (!vmp_mid_quick_alloc(pool->mid, held_bytes, cache->lane, own_streams(pool, cache), &offset, &word)) return false;
-  *word = vmp_block_on(vmp_block_word(VMP_LAYER_MID, held_bytes - bytes), cache->lane);
+// alloc_locked returns the block's address, 0 where it isn't served.
+static inline uint64_t alloc_locked(vmp_pool *pool, vmp_cache *cache, uint64_t bytes) {
+  uint64_t held_bytes = (bytes + VMP_MID_STEP_BYTES - 1) & ~(VMP_MID_STEP_BYTES - 1);
+  if (!may_serve(pool, cache)) return 0;
+  vmp_mid_piece *piece = mid_quick_alloc(pool->mid, held_bytes, cache->lane, own_streams(pool, cache));
+  if (piece == NULL) return 0;
+  uint64_t offset = piece->offset;
+  piece->word = vmp_block_on(vmp_block_word(VMP_LAYER_MID, held_bytes - bytes), cache->lane);
   mark_handed(pool, offset);
   count_alloc(pool, cache, bytes, held_bytes);
   vmp_histogram_note(&pool->histogram, bytes, 1);
-  *out_address = address_of(pool, offset);
-  return true;
+  return address_of(pool, offset);
 }
 
-bool vmp_quick_alloc(vmp_pool *pool, vmp_cache *cache, void **out_ptr, uint64_t bytes) {
-  uint64_t address = 0;
-  if (!vmp_quick_serves(pool, bytes) || vmp_guard_forked(&pool->guard)) return false;
-  vmp_guard_lock(&pool->guard);
-  bool served = alloc_locked(pool, cache, bytes, &address);
-  vmp_guard_unlock(&pool->guard);
-  if (served) *out_ptr = (void *)(uintptr_t)address;
-  return served;
+vmp_status vmp_quick_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
+  if (vmp_cache_is_last(pool, stream) && out_ptr != NULL && vmp_quick_serves(pool, bytes) &&
+      !vmp_guard_forked(&pool->guard)) {
+    bool leans = vmp_guard_enter(&pool->guard);
+    uint64_t address = alloc_locked(pool, vmp_cache_last.cache, bytes);
+    vmp_guard_leave(&pool->guard, leans);
+    if (address != 0) {
+      *out_ptr = (void *)(uintptr_t)address;
+      return VMP_OK;
+    }
+  }
+  return vmp_alloc_missed(pool, out_ptr, bytes, stream);
 }
 
 static inline bool free_locked(vmp_pool *pool, vmp_cache *cache, const void *ptr) {
   uint64_t offset;
-  vmp_mid_quick block;
+  mid_quick_block block;
   if (!may_serve(pool, cache) || !offset_of(pool, (uintptr_t)ptr, &offset)) return false;
-  if (!vmp_mid_quick_find(pool->mid, offset, &block)) return false;
-  if ((uint8_t)block.word != (uint8_t)vmp_block_word(VMP_LAYER_MID, 0)) return false;  // not live, or not only that
-  uint64_t held_bytes = vmp_mid_quick_free(pool->mid, &block, vmp_clock_fence(pool->clock, cache->lane));
+  if (!mid_quick_find(pool->mid, offset, &block)) return false;
+  uint64_t word = block.piece->word;
+  if ((uint8_t)word != (uint8_t)vmp_block_word(VMP_LAYER_MID, 0)) return false;  // not live, or not only that
+  uint64_t held_bytes = mid_quick_free(pool->mid, &block, vmp_clock_fence(pool->clock, cache->lane));
   if (!settle_peaks(pool, cache, 0, 0)) vmp_cache_fold_own(pool, cache->stream);
   pool->live_bytes[VMP_LAYER_MID] -= held_bytes;
-  pool->requested_bytes -= held_bytes - vmp_block_slack(block.word);
+  pool->requested_bytes -= held_bytes - vmp_block_slack(word);
   pool->frees++;
   vmp_tally_free(&pool->tally, VMP_LAYER_MID, cache->lane);
   return true;
 }
 
-bool vmp_quick_free(vmp_pool *pool, vmp_cache *cache, const void *ptr) {
-  if (pool->quick_bytes == 0 || vmp_guard_forked(&pool->guard)) return false;
-  vmp_guard_lock(&pool->guard);
-  bool served = free_locked(pool, cache, ptr);
-  vmp_guard_unlock(&pool->guard);
-  if (served) vmp_clock_mark_new(pool->clock);
-  return served;
+vmp_status vmp_quick_free(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *card) {
+  if (card == &vmp_no_card && pool->quick_bytes != 0 && !vmp_guard_forked(&pool->guard)) {
+    bool leans = vmp_guard_enter(&pool->guard);
+    bool served = free_locked(pool, vmp_cache_last.cache, ptr);
+    vmp_guard_leave(&pool->guard, leans);
+    if (served) {
+      vmp_clock_mark_new(pool->clock);
+      return VMP_OK;
+    }
+  }
+  return vmp_free_missed(pool, ptr, stream, card);
 }

@@ -1,8 +1,8 @@
 // quick.h: mid's blocks where nothing is to be decided: no limit is near, nobody watches, and the calling thread has a
 // cache for the stream, so that the stream's index is known.
 //
-//     vmp_alloc   thread cache -> quick -> the long way (alloc.c)          vmp_free   thread cache -> quick -> the long
-//     way
+//     vmp_alloc   thread cache -> quick -> the long way (alloc.c)
+//     vmp_free    thread cache -> quick -> the long way
 //
 // Owns: nothing. What it does is what the long way would do; at any doubt it does nothing, and the long way serves.
 #ifndef VMPOOL_POOL_QUICK_H_
@@ -19,10 +19,12 @@ static inline bool vmp_quick_serves(const vmp_pool *pool, uint64_t bytes) {
   return bytes - pool->quick_from_bytes < pool->quick_bytes;
 }
 
-// vmp_quick_alloc and vmp_quick_free serve the thread whose cache for the stream `cache` is. Take the lock themselves,
-// and never let go of it in between; make no driver call but for the marks of vmp_clock_mark_new. False: not served,
-// nothing has changed.
-bool vmp_quick_alloc(vmp_pool *pool, vmp_cache *cache, void **out_ptr, uint64_t bytes);
-bool vmp_quick_free(vmp_pool *pool, vmp_cache *cache, const void *ptr);
+// vmp_quick_alloc and vmp_quick_free are what vmp_alloc and vmp_free go on with after a miss, and go on themselves with
+// vmp_alloc_missed and vmp_free_missed where they don't serve. What is served takes the lock once, never lets go of it
+// in between and makes no driver call but for the marks of vmp_clock_mark_new. vmp_quick_free: the cache that the
+// thread used last is that of the pool and stream; `card` is what was found first for the address, &vmp_no_card where
+// that is none.
+vmp_status vmp_quick_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream);
+vmp_status vmp_quick_free(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *card);
 
 #endif  // VMPOOL_POOL_QUICK_H_

@@ -85,7 +85,7 @@ static void *work(void *argument) {
   vmp_guard_lock(guard);
   while (!prefetch->stop) {
     if (prefetch->count == 0) {
-      (void)pthread_cond_wait(&prefetch->wanted, &guard->mutex);
+      vmp_guard_wait_for(guard, &prefetch->wanted);
       continue;
     }
     prefetch_job job = prefetch->jobs[prefetch->head];

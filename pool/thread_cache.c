@@ -8,11 +8,8 @@
 // A pool that ends waits for threads that are LEAVING.
 #include "pool/thread_cache.h"
 
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "vmm/memory.h"
 
@@ -34,8 +31,6 @@ static bool key_made;
 
 // ---- stopping ----
 
-static bool barrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
-
 static bool is_mine(const vmp_cache *cache) { return cache->owner == &vmp_cache_last; }
 
 // wait_until_idle waits for the end of a hit: some twenty instructions, unless the owner isn't running.
@@ -54,7 +49,7 @@ void vmp_caches_stop(vmp_pool *pool) {
     atomic_fetch_or(&cache->gate, VMP_GATE_STOP);
     others = others || !is_mine(cache);
   }
-  if (others && !pool->strong_caches) (void)barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  if (others && !pool->strong_caches) vmp_guard_barrier();
   for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
     if (!is_mine(cache)) wait_until_idle(cache);
   }
@@ -257,6 +252,7 @@ static void leave(vmp_cache *cache) {
     vmp_guard_lock(&pool->guard);
     empty(pool, cache);
     unlink_from_pool(pool, cache);
+    vmp_guard_drop_bias(&pool->guard);
     vmp_guard_wake_all(&pool->guard);
     vmp_guard_unlock(&pool->guard);
   }
@@ -482,7 +478,7 @@ vmp_cache *vmp_cache_switch(const vmp_pool *pool, vmp_stream stream) {
 void vmp_caches_open(vmp_pool *pool) {
   static _Atomic uint64_t next_id = 1;  // numbers only: no state of any pool
   pool->id = atomic_fetch_add(&next_id, 1);
-  pool->strong_caches = !barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+  pool->strong_caches = !vmp_guard_barrier_open();
   vmp_caches_learn_classes(pool);
 }
 

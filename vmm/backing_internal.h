@@ -2,6 +2,7 @@
 //
 //     backing.c         reservations, the slot table, addresses, statistics
 //     backing_layers.c  what the layers ask: cost, run, claim, release, next_change
+//     backing_claim.c   claims of ranges with holes
 //     backing_plan.c    which chunks a claim takes, and from where; changes nothing but records
 //     backing_commit.c  the driver calls of a plan, their undoing, and the commit
 //     backing_retire.c  old and broken mappings: what gives addresses back
@@ -17,15 +18,14 @@
 //     backing_end.c     giving everything back
 //     backing_check.c   the checker and the walkers
 //
-//     leaf      1024 slots, as 64 groups of 16: one word for all slots of the group where they have the same, as those of
-//               a large chunk do, or
+//     leaf      1024 slots, as 64 groups of 16: one word for all slots of the group where they have the same,
+//               as those of a large chunk do, or
 //     DETAIL    the words of the 16 slots, by index in `details`. It stays until one word covers the group again.
 //
 // A slot's word is 0 (unmapped), or a tag and an index:
 //     HOME   a chunk that lives here
-//     PLACE  a place: a mapping that is being made (transit), waits to be removed (retiring), could not be (broken), or
-//     is
-//            one of several of its chunk (shared)
+//     PLACE  a place: a mapping that is being made (transit), waits to be removed (retiring), could not be
+//            (broken), or is one of several of its chunk (shared)
 #ifndef VMPOOL_VMM_BACKING_INTERNAL_H_
 #define VMPOOL_VMM_BACKING_INTERNAL_H_
 
@@ -264,13 +264,27 @@ bool backing_is_idle_page(const vmp_backing *b, uint64_t slot);
 // else the smallest larger one that has room. 0: none.
 uint32_t backing_pick_page(const vmp_backing *b, unsigned fit, uint64_t room);
 
-// ---- backing_layers.c ----
+// ---- backing_claim.c ----
+static inline uint64_t backing_first_slot(const vmp_backing *b, uint64_t offset) { return offset >> b->granule_log2; }
+static inline uint64_t backing_end_slot(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
+  return ((offset + bytes - 1) >> b->granule_log2) + 1;
+}
+static inline uint64_t backing_min(uint64_t a, uint64_t b) { return a < b ? a : b; }
+// backing_is_usable: a chunk at home that claims may come to.
+static inline bool backing_is_usable(const chunk *c) {
+  return (uint8_t)(c->state - CHUNK_LIVE) <= CHUNK_PARKED - CHUNK_LIVE && (c->sealed | c->lost) == 0;
+}
+_Static_assert(CHUNK_PARKED == CHUNK_LIVE + 1, "one comparison tells them from the others");
+// backing_moved_fence: what the user of a chunk must be ordered behind, because it was moved.
+vmp_fence backing_moved_fence(vmp_backing *b, chunk *c);
+// backing_uncount_claims takes back one claim from each chunk of a mapped range.
+void backing_uncount_claims(vmp_backing *b, uint64_t slot, uint64_t end);
 // backing_first_rules asks the device and the limits what a claim may do. MAY UNLOCK.
 plan_rules backing_first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort);
 // backing_next_rules learns from a failed attempt; false when there is nothing more to try.
 bool backing_next_rules(plan_rules *rules, vmp_status status, uint64_t created);
-// backing_claim is the claim of backing_ops.h (exact: growth is not rounded up); what was moved, and the calls for it, is
-// added to *tally. MAY UNLOCK.
+// backing_claim is the claim of backing_ops.h (exact: growth is not rounded up); what was moved, and the calls for it,
+// is added to *tally. MAY UNLOCK.
 vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                          bool exact, vmp_gather_report *tally, vmp_fence *out_after);
 
@@ -297,8 +311,9 @@ void share_break(vmp_backing *b, uint32_t place_id);
 // left out.
 void share_check(const vmp_backing *b, uint32_t chunk_id, uint64_t *places, vmp_report *report);
 
-// share_commit_joined maps a chunk at one more slot, whose own chunk has gone: its claims are this place's now. The nodes
-// are the caller's: one for the place, one for the host's home where it isn't shared yet (given back where it is).
+// share_commit_joined maps a chunk at one more slot, whose own chunk has gone: its claims are this place's now. The
+// nodes are the caller's: one for the place, one for the host's home where it isn't shared yet (given back where it
+// is).
 void share_commit_joined(vmp_backing *b, uint32_t chunk_id, uint32_t place_id, uint32_t home_id, const place *joined);
 // share_heal grants the access that joined places lack. MAY UNLOCK.
 bool share_heal(vmp_backing *b, uint32_t chunk_id, uint64_t *most, vmp_backing_calls *calls);
@@ -317,8 +332,8 @@ static inline void backing_idle(vmp_backing *b, uint32_t id) {
 bool backing_heal_lost(vmp_backing *b, uint64_t most, vmp_backing_calls *calls);
 
 // ---- backing_commit.c ----
-// backing_retire_home turns the old slots of a chunk that has another home now into a retiring place, with a node that the
-// caller has taken for it.
+// backing_retire_home turns the old slots of a chunk that has another home now into a retiring place, with a node that
+// the caller has taken for it.
 void backing_retire_home(vmp_backing *b, uint32_t chunk_id, uint32_t place_id, uint64_t old_slot, vmp_fence fence);
 // plan_execute makes the driver calls of a plan (MAY UNLOCK) and commits it, or undoes it. *out_created: bytes that
 // could be created before a create failed (UINT64_MAX when no create failed).

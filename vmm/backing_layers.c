@@ -5,28 +5,29 @@
 #include "vmm/align.h"
 #include "vmm/backing_internal.h"
 #include "vmm/backing_share.h"
-#include "vmm/memory.h"
 
-static inline uint64_t first_slot(const vmp_backing *b, uint64_t offset) { return offset >> b->granule_log2; }
-static inline uint64_t end_slot(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
-  return ((offset + bytes - 1) >> b->granule_log2) + 1;
+// home_chunk: the chunk that lives where the whole range lies, told quickly: in the first reservation, where nearly
+// everything is. NULL: it isn't that simple.
+__attribute__((always_inline)) static inline chunk *home_chunk(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
+  const reservation *r = &b->reservations[0];
+  uint64_t slot = backing_first_slot(b, offset);
+  if (slot - r->first_slot >= r->slots) return NULL;
+  uint32_t word = backing_word_in(b, r, slot);
+  if (!word_is_home(word)) return NULL;
+  chunk *c = backing_chunk(b, word & WORD_INDEX);
+  return backing_end_slot(b, offset, bytes) <= c->home + chunk_slots(c) ? c : NULL;
 }
-
-static inline bool chunk_is_usable(const chunk *c) {
-  return (uint8_t)(c->state - CHUNK_LIVE) <= CHUNK_PARKED - CHUNK_LIVE && (c->sealed | c->lost) == 0;
-}
-_Static_assert(CHUNK_PARKED == CHUNK_LIVE + 1, "one comparison tells them from the others");
 
 static vmp_cost op_cost(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream) {
   const vmp_backing *b = self;
   vmp_cost cost = {0};
-  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
+  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes);
   while (slot < end) {
     uint32_t word = backing_word(b, slot);
     if (word_is_home(word)) {
       const chunk *c = backing_chunk(b, word & WORD_INDEX);
       if (c->state == CHUNK_PARKED) cost.chunks_pinned++;
-      if (!chunk_is_usable(c)) cost.blocked = true;
+      if (!backing_is_usable(c)) cost.blocked = true;
       if (!vmp_fence_is_none(c->moved) && !vmp_fence_is_none(vmp_clock_others(b->options.clock, c->moved, stream))) {
         cost.must_wait = true;
       }
@@ -50,12 +51,12 @@ static vmp_cost op_cost(void *self, uint64_t offset, uint64_t bytes, vmp_stream_
 
 // state_at tells the state at one offset and where the same record goes on to, `end` at most where that is unmapped.
 static vmp_run_state state_at(const vmp_backing *b, uint64_t offset, uint64_t end, uint64_t *out_next) {
-  uint64_t slot = first_slot(b, offset);
+  uint64_t slot = backing_first_slot(b, offset);
   uint32_t word = backing_word(b, slot);
   if (word_is_home(word)) {
     const chunk *c = backing_chunk(b, word & WORD_INDEX);
     *out_next = (c->home + chunk_slots(c)) << b->granule_log2;
-    return chunk_is_usable(c) ? VMP_RUN_MAPPED : VMP_RUN_BLOCKED;
+    return backing_is_usable(c) ? VMP_RUN_MAPPED : VMP_RUN_BLOCKED;
   }
   if (word_is_place(word)) {
     const place *p = backing_place(b, word & WORD_INDEX);
@@ -67,7 +68,7 @@ static vmp_run_state state_at(const vmp_backing *b, uint64_t offset, uint64_t en
     *out_next = end;
     return VMP_RUN_BLOCKED;
   }
-  *out_next = backing_skip_unmapped(b, slot, end_slot(b, end - 1, 1)) << b->granule_log2;
+  *out_next = backing_skip_unmapped(b, slot, backing_end_slot(b, end - 1, 1)) << b->granule_log2;
   return VMP_RUN_UNMAPPED;
 }
 
@@ -77,323 +78,32 @@ static vmp_run_state op_run(void *self, uint64_t offset, uint64_t end_offset, ui
   vmp_run_state state = state_at(b, offset, end_offset, &next);
   while (next < end_offset) {
     uint64_t after = next;
-    if (!backing_has_slot(b, first_slot(b, next)) || state_at(b, next, end_offset, &after) != state) break;
+    if (!backing_has_slot(b, backing_first_slot(b, next)) || state_at(b, next, end_offset, &after) != state) break;
     next = after;
   }
   *out_end = next < end_offset ? next : end_offset;
   return state;
 }
 
-// moved_fence: what the user of a chunk must be ordered behind, because it was moved.
-static vmp_fence moved_fence(vmp_backing *b, chunk *c) {
-  if (!vmp_fence_is_none(c->moved) && vmp_clock_known_complete(b->options.clock, c->moved)) {
-    chunk_set_moved(&b->chunks, c, VMP_FENCE_NONE);
-  }
-  return c->moved;
-}
-
-// claim_chunk adds one claim to a usable chunk and returns what its user must be ordered behind.
-static inline vmp_fence claim_chunk(vmp_backing *b, uint32_t id, chunk *c) {
-  if (c->live == 0) chunk_to_live(&b->chunks, id);
-  c->live++;
-  return moved_fence(b, c);
-}
-
-// count_claims adds one claim to every chunk of a mapped range and returns what its user must be ordered behind.
-static vmp_fence count_claims(vmp_backing *b, uint64_t slot, uint64_t end) {
-  vmp_fence after = VMP_FENCE_NONE;
-  while (slot < end) {
-    uint32_t word = backing_word(b, slot), id = word & WORD_INDEX;
-    if (word_is_place(word)) {
-      place *shared = backing_place(b, id);
-      share_count(b, shared);
-      after = vmp_fence_merge(after, backing_chunk(b, shared->chunk)->moved);
-      slot = shared->slot + shared->slots;
-      continue;
-    }
-    chunk *c = backing_chunk(b, id);
-    after = vmp_fence_merge(after, claim_chunk(b, id, c));
-    slot = c->home + chunk_slots(c);
-  }
-  return after;
-}
-
-// The holes of a range when its claim began. Everything else of it was mapped then and has been counted: chunks that
-// come to lie in the holes, by this claim or by another thread that mapped ahead, have not.
-#define INLINE_HOLES 8u
-typedef struct slot_run {
-  uint64_t slot, slots;
-} slot_run;
-
-typedef struct hole_list {
-  slot_run few[INLINE_HOLES];
-  slot_run *many;  // instead of `few` when there are more
-  size_t count;
-} hole_list;
-
-static const slot_run *holes_of(const hole_list *holes) { return holes->many != NULL ? holes->many : holes->few; }
-
-static size_t count_holes(const vmp_backing *b, uint64_t slot, uint64_t end, slot_run *out, size_t capacity) {
-  size_t count = 0;
-  while (slot < end) {
-    uint32_t word = backing_word(b, slot);
-    if (word_is_home(word)) {
-      const chunk *c = backing_chunk(b, word & WORD_INDEX);
-      slot = c->home + chunk_slots(c);
-      continue;
-    }
-    if (word_is_place(word)) {
-      slot = backing_place(b, word & WORD_INDEX)->slot + backing_place(b, word & WORD_INDEX)->slots;
-      continue;
-    }
-    uint64_t next = backing_skip_unmapped(b, slot, end);
-    if (count < capacity) out[count] = (slot_run){slot, next - slot};
-    count++;
-    slot = next;
-  }
-  return count;
-}
-
-static bool find_holes(const vmp_backing *b, uint64_t slot, uint64_t end, hole_list *out) {
-  out->many = NULL;
-  out->count = count_holes(b, slot, end, out->few, INLINE_HOLES);
-  if (out->count <= INLINE_HOLES) return true;
-  out->many = vmp_mem_calloc(out->count, sizeof *out->many);
-  if (out->many == NULL) return false;
-  (void)count_holes(b, slot, end, out->many, out->count);
-  return true;
-}
-
-// uncount_claims takes back one claim from each chunk of a mapped range.
-static void uncount_claims(vmp_backing *b, uint64_t slot, uint64_t end) {
-  while (slot < end) {
-    uint32_t word = backing_word(b, slot), id = word & WORD_INDEX;
-    if (word_is_place(word)) {
-      place *shared = backing_place(b, id);
-      slot = shared->slot + shared->slots;
-      share_uncount(b, shared, VMP_FENCE_NONE);
-      continue;
-    }
-    chunk *c = backing_chunk(b, id);
-    if (--c->live == 0) chunk_back_to_parked(&b->chunks, id);
-    slot = c->home + chunk_slots(c);
-  }
-}
-
-// count_mapped counts (or, to undo it, uncounts) the claim on what was mapped when it began.
-static vmp_fence count_mapped(vmp_backing *b, uint64_t slot, uint64_t end, const hole_list *holes, bool undo) {
-  vmp_fence after = VMP_FENCE_NONE;
-  for (size_t i = 0; i <= holes->count; i++) {
-    uint64_t part_end = i < holes->count ? holes_of(holes)[i].slot : end;
-    if (undo) {
-      uncount_claims(b, slot, part_end);
-    } else {
-      after = vmp_fence_merge(after, count_claims(b, slot, part_end));
-    }
-    if (i < holes->count) slot = part_end + holes_of(holes)[i].slots;
-  }
-  return after;
-}
-
-typedef enum range_state { RANGE_MAPPED, RANGE_HOLES, RANGE_BLOCKED } range_state;
-
-static range_state look(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
-  range_state state = RANGE_MAPPED;
-  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
-  while (slot < end) {
-    uint32_t word = backing_word(b, slot);
-    if (word_is_home(word)) {
-      const chunk *c = backing_chunk(b, word & WORD_INDEX);
-      if (!chunk_is_usable(c)) return RANGE_BLOCKED;
-      slot = c->home + chunk_slots(c);
-    } else if (share_at(b, word) != NULL && share_covers(b, share_at(b, word), offset, offset + bytes)) {
-      slot = share_at(b, word)->slot + share_at(b, word)->slots;
-    } else if (word_is_place(word) || !backing_has_slot(b, slot)) {
-      return RANGE_BLOCKED;
-    } else {
-      state = RANGE_HOLES;
-      slot = backing_skip_unmapped(b, slot, end);
-    }
-  }
-  return state;
-}
-
-static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
-// How large a new chunk may be when only `room` bytes can still be created: the closer the end, the smaller, so that
-// the last of the memory is not tied up in chunks that a few small blocks pin.
-static unsigned order_for_room(const vmp_backing *b, uint64_t room_bytes) {
-  uint64_t slots = (room_bytes >> b->granule_log2) / 16;
-  unsigned order = slots <= 1 ? 0 : vmp_log2(slots);
-  return order < b->chunk_max_order ? order : b->chunk_max_order;
-}
-
-// How far a growth is rounded up. Steps of one chunk shrink with the room (a sixty-fourth of it: measured over recorded
-// traces, that costs 4 % more driver time than none and saves 1 % of the smallest device); a larger step is the user's
-// wish and holds until an eighth of the room.
-static uint64_t growth_for_room(const vmp_backing *b, uint64_t room_bytes) {
-  uint64_t growth = b->options.growth_bytes >> b->granule_log2, room = room_bytes >> b->granule_log2;
-  if (growth > UINT64_C(1) << b->chunk_max_order) return room / 8 >= growth ? growth : 0;
-  return min_u64(growth, room / 64);
-}
-
-// device_room asks the device how much it has left. Unknown reads as plenty: a refused create will tell.
-static uint64_t device_room(vmp_backing *b) {
-  if (b->options.context == NULL) return UINT64_MAX;
-  size_t free_bytes = 0, total = 0;
-  vmp_context_saved saved;
-  if (vmp_context_enter(b->options.driver, b->options.context, &saved) != VMP_OK) return UINT64_MAX;
-  int code = vmp_drv_mem_get_info(b->options.driver, &free_bytes, &total);
-  (void)vmp_context_leave(b->options.driver, &saved);
-  return code == 0 ? free_bytes : UINT64_MAX;
-}
-
-plan_rules backing_first_rules(vmp_backing *b, vmp_stream_index stream, vmp_effort effort) {
-  plan_rules rules = {.stream = stream, .effort = effort, .wait_allowed = !b->options.complete_only};
-  if (effort == VMP_EFFORT_READY || effort == VMP_EFFORT_GROW) rules.wait_allowed = false;
-  if (effort == VMP_EFFORT_TAKE) {
-    rules.wait_allowed = backing_may_move_pending(b);
-    return rules;
-  }
-  if (!b->options.may_create) return rules;
-  b->transits++;
-  backing_unlock(b);
-  uint64_t device = device_room(b);
-  backing_lock(b);
-  b->transits--;
-  backing_wake(b);
-  b->device_left = device;
-  b->device_left_held = b->chunks.held_bytes;
-  rules.create_bytes = min_u64(chunk_room(&b->chunks, b->chunks.hard_limit_bytes), device);
-  rules.soft_bytes = min_u64(rules.create_bytes, chunk_room(&b->chunks, b->chunks.soft_limit_bytes));
-  double parked_share =
-      b->chunks.mapped_bytes == 0 ? 0 : (double)b->chunks.parked_bytes / (double)b->chunks.mapped_bytes;
-  if (parked_share > b->options.park_limit || b->prefer_parked) rules.soft_bytes = 0;
-  if (effort == VMP_EFFORT_READY) rules.create_bytes = rules.soft_bytes;
-  rules.max_order = order_for_room(b, rules.soft_bytes > 0 ? rules.soft_bytes : rules.create_bytes);
-  rules.growth_slots = growth_for_room(b, rules.soft_bytes);
-  return rules;
-}
-
-bool backing_next_rules(plan_rules *rules, vmp_status status, uint64_t created) {
-  bool had_surplus = rules->growth_slots > 1;
-  rules->growth_slots = 0;  // the surplus was optional
-  if (created != UINT64_MAX) {
-    // A create was refused: what could be made before it is what there is.
-    if (created >= rules->create_bytes && !had_surplus) return false;
-    rules->create_bytes = min_u64(rules->create_bytes, created);
-    rules->soft_bytes = min_u64(rules->soft_bytes, created);
-    return true;
-  }
-  return had_surplus && (status == VMP_ERROR_OUT_OF_MEMORY || status == VMP_ERROR_DRIVER);
-}
-
-// tally_plan adds what a plan did.
-static void tally_plan(const vmp_backing *b, const plan *p, bool done, vmp_gather_report *tally) {
-  tally->calls.map += p->calls.map;
-  tally->calls.set_access += p->calls.set_access;
-  tally->calls.unmap += p->calls.unmap;
-  tally->calls.release += p->calls.release;
-  for (size_t i = 0; done && i < p->num_pieces; i++) {
-    if (p->pieces[i].source == PIECE_CREATE || p->pieces[i].source == PIECE_SHARE) continue;
-    tally->chunks++;
-    tally->bytes += b->granule_bytes << p->pieces[i].order;
-  }
-}
-
-// fill_holes maps every hole of the range, whose mapped part is pinned. MAY UNLOCK.
-static vmp_status fill_holes(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
-                             vmp_effort effort, bool exact, vmp_gather_report *tally) {
-  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
-  plan_rules rules = backing_first_rules(b, stream, effort);
-  if (exact) rules.growth_slots = 0;
-  vmp_status status = VMP_OK;
-  for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
-    range_state state = look(b, offset, bytes);
-    if (state == RANGE_MAPPED) return VMP_OK;  // meanwhile another thread mapped ahead over the holes
-    if (state == RANGE_BLOCKED) {
-      if (effort < VMP_EFFORT_RESIZE || !vmp_backing_wait_transit(b)) {
-        return vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
-      }
-      continue;
-    }
-    plan p = {0};
-    uint64_t missing = 0;
-    status = plan_make(b, slot, end - slot, &rules, &p, &missing);
-    if (status == VMP_OK) {
-      uint64_t created = UINT64_MAX;
-      status = plan_execute(b, &p, &created);
-      tally_plan(b, &p, status == VMP_OK, tally);
-      plan_free(&p);
-      if (status == VMP_OK && look(b, offset, bytes) == RANGE_MAPPED) return VMP_OK;
-      if (status == VMP_OK) continue;
-      if (!backing_next_rules(&rules, status, created)) return status;
-      continue;
-    }
-    plan_free(&p);
-    if (effort < VMP_EFFORT_RESIZE || !b->options.may_create || missing == 0) return status;
-    uint64_t given = backing_release_for(b, missing);
-    if (given == 0) return status;
-    b->takes_resized++;
-    rules.create_bytes = min_u64(rules.create_bytes + given, chunk_room(&b->chunks, b->chunks.hard_limit_bytes));
-    rules.max_order = b->chunk_max_order;
-    rules.growth_slots = 0;
-  }
-  // Every attempt may have met other threads' transits: then no plan was made, and nothing says that one failed.
-  return status != VMP_OK ? status : vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
-}
-
 // claim_chunks counts a claim on every chunk of a range that lies wholly in usable chunks which live there. False: it
 // doesn't, and nothing has changed. (One that shows somebody else's chunk is mapped, too, but not by this.)
-__attribute__((always_inline)) static inline bool claim_chunks(vmp_backing *b, uint64_t slot, uint64_t end, vmp_fence *out_after) {
+__attribute__((always_inline)) static inline bool claim_chunks(vmp_backing *b, uint64_t slot, uint64_t end,
+                                                               vmp_fence *out_after) {
   const reservation *r = backing_reservation_of(b, slot);
   *out_after = VMP_FENCE_NONE;
   for (uint64_t at = slot; at < end;) {
     uint32_t word = r == NULL ? 0 : backing_word_in(b, r, at), id = word & WORD_INDEX;
     chunk *c = word_is_home(word) ? backing_chunk(b, id) : NULL;
-    if (c == NULL || !chunk_is_usable(c)) {
-      uncount_claims(b, slot, at);
+    if (c == NULL || !backing_is_usable(c)) {
+      backing_uncount_claims(b, slot, at);
       return false;
     }
     if (c->live == 0) chunk_to_live(&b->chunks, id);
     c->live++;
-    if (!vmp_fence_is_none(c->moved)) *out_after = vmp_fence_merge(*out_after, moved_fence(b, c));
+    if (!vmp_fence_is_none(c->moved)) *out_after = vmp_fence_merge(*out_after, backing_moved_fence(b, c));
     at = c->home + chunk_slots(c);
   }
   return true;
-}
-
-vmp_status backing_claim(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
-                         bool exact, vmp_gather_report *tally, vmp_fence *out_after) {
-  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
-  range_state state = look(b, offset, bytes);
-  if (state == RANGE_MAPPED) {
-    *out_after = count_claims(b, slot, end);
-    return VMP_OK;
-  }
-  if (effort == VMP_EFFORT_MAPPED) return vmp_fail(VMP_ERROR_BUSY, "the range is not wholly mapped");
-  if (effort != VMP_EFFORT_TAKE) backing_poll_if_crowded(b);  // heals what is broken, too
-  state = look(b, offset, bytes);
-  while (state == RANGE_BLOCKED && effort >= VMP_EFFORT_RESIZE && vmp_backing_wait_transit(b))
-    state = look(b, offset, bytes);
-  if (state == RANGE_BLOCKED) return vmp_fail(VMP_ERROR_BUSY, "part of the range is being remapped");
-  hole_list holes;
-  if (!find_holes(b, slot, end, &holes))
-    return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to plan a claim");
-  // Counting what is mapped keeps it from being taken for the holes.
-  vmp_fence after = count_mapped(b, slot, end, &holes, false);
-  vmp_status status = fill_holes(b, offset, bytes, stream, effort, exact, tally);
-  if (status == VMP_OK) {
-    for (size_t i = 0; i < holes.count; i++) {
-      const slot_run *filled = &holes_of(&holes)[i];
-      after = vmp_fence_merge(after, count_claims(b, filled->slot, filled->slot + filled->slots));
-    }
-    *out_after = after;
-  } else {
-    (void)count_mapped(b, slot, end, &holes, true);
-  }
-  vmp_mem_free(holes.many);
-  return status;
 }
 
 // claim_otherwise is for what claim_chunks doesn't do. MAY UNLOCK.
@@ -407,20 +117,51 @@ __attribute__((noinline)) static vmp_status claim_otherwise(vmp_backing *b, uint
 static vmp_status op_claim(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                            vmp_fence *out_after) {
   vmp_backing *b = self;
-  if (claim_chunks(b, first_slot(b, offset), end_slot(b, offset, bytes), out_after)) return VMP_OK;
+  if (claim_chunks(b, backing_first_slot(b, offset), backing_end_slot(b, offset, bytes), out_after)) return VMP_OK;
   return claim_otherwise(b, offset, bytes, stream, effort, false, out_after);
 }
 
 static vmp_status op_claim_exact(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream,
                                  vmp_effort effort, vmp_fence *out_after) {
   vmp_backing *b = self;
-  if (claim_chunks(b, first_slot(b, offset), end_slot(b, offset, bytes), out_after)) return VMP_OK;
+  if (claim_chunks(b, backing_first_slot(b, offset), backing_end_slot(b, offset, bytes), out_after)) return VMP_OK;
   return claim_otherwise(b, offset, bytes, stream, effort, true, out_after);
+}
+
+// was_live: the chunk may be claimed once more, and nobody has to be waited for because of it.
+static inline bool was_live(const chunk *c) {
+  return c->state == CHUNK_LIVE && (c->sealed | c->lost) == 0 && vmp_fence_is_none(c->moved);
+}
+
+// claim_range is claim_again for several chunks.
+__attribute__((noinline)) static bool claim_range(vmp_backing *b, uint64_t offset, uint64_t bytes) {
+  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes);
+  const reservation *r = backing_reservation_of(b, slot);
+  for (uint64_t at = slot; at < end;) {
+    uint32_t word = r == NULL ? 0 : backing_word_in(b, r, at);
+    chunk *c = word_is_home(word) ? backing_chunk(b, word & WORD_INDEX) : NULL;
+    if (c == NULL || !was_live(c)) {
+      backing_uncount_claims(b, slot, at);
+      return false;
+    }
+    c->live++;
+    at = c->home + chunk_slots(c);
+  }
+  return true;
+}
+
+static bool op_claim_again(void *self, uint64_t offset, uint64_t bytes) {
+  vmp_backing *b = self;
+  chunk *c = home_chunk(b, offset, bytes);
+  if (c == NULL) return claim_range(b, offset, bytes);
+  if (!was_live(c)) return false;
+  c->live++;
+  return true;
 }
 
 static uint64_t op_pins(void *self, uint64_t offset, uint64_t bytes) {
   const vmp_backing *b = self;
-  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes), pins = 0;
+  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes), pins = 0;
   const reservation *r = backing_reservation_of(b, slot);
   while (slot < end) {
     uint32_t word = r == NULL ? 0 : backing_word_in(b, r, slot);
@@ -440,16 +181,26 @@ static vmp_status op_claim_shared(void *self, uint64_t offset, uint64_t bytes, c
 static uint64_t op_room(void *self) {
   const vmp_backing *b = self;
   if (!b->options.may_create) return 0;
-  uint64_t room =
-      min_u64(chunk_room(&b->chunks, b->chunks.hard_limit_bytes), chunk_room(&b->chunks, b->chunks.soft_limit_bytes));
+  uint64_t room = backing_min(chunk_room(&b->chunks, b->chunks.hard_limit_bytes),
+                              chunk_room(&b->chunks, b->chunks.soft_limit_bytes));
   uint64_t end;  // of what could be held in all
   if (!vmp_add(b->device_left, b->device_left_held, &end)) return room;
-  return min_u64(room, end > b->chunks.held_bytes ? end - b->chunks.held_bytes : 0);
+  return backing_min(room, end > b->chunks.held_bytes ? end - b->chunks.held_bytes : 0);
 }
 
-static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
-  vmp_backing *b = self;
-  uint64_t slot = first_slot(b, offset), end = end_slot(b, offset, bytes);
+// note_release: somebody who may still touch bytes of the chunk as `fence` says has released them. Of the same streams
+// a later fence says it all; what others have finished need not be kept.
+static inline void note_release(const vmp_backing *b, chunk *c, vmp_fence fence) {
+  if ((c->fence.streams & ~fence.streams) != 0 && !vmp_clock_known_complete(b->options.clock, c->fence)) {
+    c->fence = vmp_fence_merge(c->fence, fence);
+  } else {
+    c->fence.streams = fence.streams;
+    if (fence.sequence > c->fence.sequence) c->fence.sequence = fence.sequence;
+  }
+}
+
+__attribute__((noinline)) static bool release_range(vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_fence fence) {
+  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes);
   bool all_mapped = true;  // a live chunk stays where it is until somebody takes it
   const reservation *r = backing_reservation_of(b, slot);
   while (slot < end) {
@@ -462,18 +213,21 @@ static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fe
       continue;
     }
     chunk *c = backing_chunk(b, id);
-    // Of the same streams a later fence says it all; what others have finished need not be kept.
-    if ((c->fence.streams & ~fence.streams) != 0 && !vmp_clock_known_complete(b->options.clock, c->fence)) {
-      c->fence = vmp_fence_merge(c->fence, fence);
-    } else {
-      c->fence.streams = fence.streams;
-      if (fence.sequence > c->fence.sequence) c->fence.sequence = fence.sequence;
-    }
+    note_release(b, c, fence);
     uint64_t next = c->home + chunk_slots(c);  // a lost one has no home then
     if (--c->live == 0) backing_idle(b, id);
     slot = next;
   }
   return all_mapped;
+}
+
+static bool op_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
+  vmp_backing *b = self;
+  chunk *c = home_chunk(b, offset, bytes);
+  if (c == NULL || c->live < 2 || c->fence.streams != fence.streams) return release_range(b, offset, bytes, fence);
+  if (fence.sequence > c->fence.sequence) c->fence.sequence = fence.sequence;
+  c->live--;
+  return true;
 }
 
 static bool op_next_change(void *self, uint64_t *cursor, uint64_t *out_offset, uint64_t *out_bytes) {
@@ -513,6 +267,7 @@ vmp_backing_ops vmp_backing_get_ops(vmp_backing *b) {
       .run = op_run,
       .claim = op_claim,
       .pins = op_pins,
+      .claim_again = op_claim_again,
       .release = op_release,
       .next_change = op_next_change,
       .known_complete = op_known_complete,

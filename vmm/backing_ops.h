@@ -98,6 +98,11 @@ typedef struct vmp_backing_ops {
   // live there. As cost, but looks at nothing else. NULL: not to be had.
   uint64_t (*pins)(void *self, uint64_t offset, uint64_t bytes);
 
+  // claim_again is claim, effort MAPPED, where every chunk of the range is live already and none was moved: nobody but
+  // the fences of the addresses says who may still touch it. False: it isn't so, and nothing has changed. NULL: not to be
+  // had.
+  bool (*claim_again)(void *self, uint64_t offset, uint64_t bytes);
+
   // release undoes one claim of exactly this range; chunks that nobody touches any more are parked. `fence`
   // says who may still touch the bytes. True: every slot of the range is mapped and can be claimed again as it is;
   // false: some is not, `run` tells which.

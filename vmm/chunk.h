@@ -30,6 +30,7 @@
 #include "vmm/node_pool.h"
 
 #define CHUNK_ORDERS 32u
+#define CHUNK_RECORDS (UINT32_C(1) << 24)  // as many as there may be: 32 TiB in granules of 2 MiB
 #define PARKED_LISTS (2 * CHUNK_ORDERS)
 
 typedef enum chunk_state { CHUNK_TRANSIT = 0, CHUNK_LIVE, CHUNK_PARKED, CHUNK_SPARE, CHUNK_BROKEN } chunk_state;
@@ -78,7 +79,7 @@ typedef struct chunk_store {
 } chunk_store;
 
 static inline chunk *chunk_at(const chunk_store *store, uint32_t id) {
-  return (chunk *)(store->records.origins[id >> VMP_NODE_BLOCK_LOG2(sizeof(chunk))] + (uintptr_t)id * sizeof(chunk));
+  return vmp_node_in_row(&store->records, id, sizeof(chunk));
 }
 static inline uint64_t chunk_slots(const chunk *c) { return UINT64_C(1) << c->order; }
 // chunk_users: everybody who may still touch the chunk's memory, here or at its earlier places.

@@ -16,6 +16,7 @@
 #ifndef VMPOOL_VMM_CLOCK_H_
 #define VMPOOL_VMM_CLOCK_H_
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -79,8 +80,8 @@ bool vmp_clock_known_complete(const vmp_clock *clock, vmp_fence fence);
 vmp_fence vmp_clock_others(const vmp_clock *clock, vmp_fence fence, vmp_stream_index self);
 
 // vmp_clock_sole_lanes: bit i is set where index i is no more than one stream's: where `self` has it, vmp_clock_others
-// leaves it out of a fence.
-uint64_t vmp_clock_sole_lanes(const vmp_clock *clock);
+// leaves it out of a fence. To be read at any time while the clock is there.
+const _Atomic uint64_t *vmp_clock_sole_lanes(const vmp_clock *clock);
 
 // vmp_clock_poll records the events that `fence` lacks and queries what is outstanding: afterwards
 // known_complete is up to date for it. Never waits. A driver failure other than not-ready is returned.

@@ -1,9 +1,11 @@
 // memory.c: see memory.h.
 #include "vmm/memory.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 // The switch of vmp_mem_fail_after. Per thread, so that a test of one pool doesn't disturb another.
 static _Thread_local uint64_t successes_left;
@@ -35,6 +37,37 @@ void *vmp_mem_resize(void *old, size_t old_n, size_t n, size_t size) {
 }
 
 void vmp_mem_free(void *memory) { free(memory); }
+
+// fair_share: as much as one reservation may take of a process's addresses, where they are limited.
+static size_t fair_share(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  return (size_t)limit.rlim_cur / 64;
+}
+
+void *vmp_mem_reserve(size_t *bytes, size_t least_bytes) {
+  size_t share = fair_share();
+  for (size_t tried = *bytes; tried >= least_bytes && tried > 0; tried /= 2) {
+    if (tried > share && tried / 2 >= least_bytes) continue;
+    if (told_to_fail()) continue;
+    void *memory = mmap(NULL, tried, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) continue;
+    *bytes = tried;
+    return memory;
+  }
+  return NULL;
+}
+
+void vmp_mem_unreserve(void *memory, size_t bytes) {
+  if (memory != NULL) (void)munmap(memory, bytes);
+}
+
+bool vmp_mem_commit(void *memory, size_t bytes) {
+  if (told_to_fail()) return false;
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  uintptr_t from = (uintptr_t)memory / page * page, to = ((uintptr_t)memory + bytes + page - 1) / page * page;
+  return mprotect((void *)from, to - from, PROT_READ | PROT_WRITE) == 0;
+}
 
 void vmp_mem_fail_after(uint64_t successes, uint64_t failures) {
   successes_left = successes;

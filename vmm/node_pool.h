@@ -7,6 +7,12 @@
 //                                                                          that doubles
 //     count      used + promised <= capacity
 //
+// A pool in a row has addresses for all the nodes that it may ever have, one behind the other, and its blocks lie
+// there:
+//
+//     row        | block 0 | block 1 | block 2 | (addresses without memory) ................... |
+//                index i is at row + i * node_bytes: no table has to be asked
+//
 // A promise is a node that somebody will take later on a path that can't fail: free gives back memory and may need
 // a node for it, so the allocation before it promised that node.
 //
@@ -43,11 +49,18 @@ typedef struct vmp_node_pool {
   // Of each block: the address that index 0 would have, were its nodes in a row. They begin at a cache line inside the
   // block's memory.
   uintptr_t *origins;
-  void **memory;  // of each block, as it was allocated
+  void **memory;  // of each block, as it was allocated; NULL of one in the row
+  // Of a pool in a row, once it has a block: where index 0 is, and how far the addresses reach.
+  uintptr_t row;
+  size_t row_bytes;
+  uint32_t max_nodes;  // of a row, index 0 among them; 0: the pool isn't in a row
 } vmp_node_pool;
 
 // vmp_node_pool_init starts an empty pool; node_bytes is at least 4. Can't fail, allocates nothing.
 void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes);
+// vmp_node_pool_init_row starts one that will be in a row, for at most `max_nodes`, a power of two from 2^16 on. Where
+// the process has few addresses left (RLIMIT_AS), there are fewer of them.
+void vmp_node_pool_init_row(vmp_node_pool *pool, size_t node_bytes, uint32_t max_nodes);
 // vmp_node_pool_finish frees all memory, used nodes included.
 void vmp_node_pool_finish(vmp_node_pool *pool);
 
@@ -70,24 +83,34 @@ static inline void *vmp_node_at(const vmp_node_pool *pool, uint32_t index) {
   return (void *)(pool->origins[index >> pool->block_log2] + (uintptr_t)index * pool->node_bytes);
 }
 
+// vmp_node_in_row is the same of a pool in a row, where `node_bytes` is known to the compiler.
+static inline void *vmp_node_in_row(const vmp_node_pool *pool, uint32_t index, size_t node_bytes) {
+  return (void *)(pool->row + (uintptr_t)index * node_bytes);
+}
+
 // vmp_node_take hands out a zeroed node; at least one must be there (vmp_node_pool_reserve, or a promise that the
-// caller takes back). Never 0.
-static inline uint32_t vmp_node_take(vmp_node_pool *pool) {
+// caller takes back). Never 0. vmp_node_take_in_row is the same of a pool in a row.
+static inline uint32_t vmp_node_take_at(vmp_node_pool *pool, uint32_t *link) {
   uint32_t index = pool->free_list;
   pool->used++;
   if (index == 0) return ++pool->touched;  // fresh memory is zero
-  uint32_t *link = (uint32_t *)vmp_node_at(pool, index);
   pool->free_list = *link;
   *link = 0;
   return index;
+}
+static inline uint32_t vmp_node_take(vmp_node_pool *pool) {
+  return vmp_node_take_at(pool, vmp_node_at(pool, pool->free_list));
+}
+static inline uint32_t vmp_node_take_in_row(vmp_node_pool *pool, size_t node_bytes) {
+  return vmp_node_take_at(pool, vmp_node_in_row(pool, pool->free_list, node_bytes));
 }
 
 // vmp_node_give returns a node; its content is lost.
 void vmp_node_give(vmp_node_pool *pool, uint32_t index);
 
-// vmp_node_give_zeroed does the same for a node that the caller has zeroed.
-static inline void vmp_node_give_zeroed(vmp_node_pool *pool, uint32_t index) {
-  *(uint32_t *)vmp_node_at(pool, index) = pool->free_list;
+// vmp_node_give_back does the same for a node, which lies at `node`, that the caller has zeroed.
+static inline void vmp_node_give_back(vmp_node_pool *pool, uint32_t index, void *node) {
+  *(uint32_t *)node = pool->free_list;
   pool->free_list = index;
   pool->used--;
 }

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pool/pool.h"
 #include "tests/pool/pool_rig.h"
 #include "tests/support/vtest_rng.h"
 
@@ -262,6 +263,7 @@ VTEST_FP(PoolModel, Random, pool_rig, variant, variants, variant_name) {
   rig_open(f, p->device_bytes, p->conf);
   VASSERT_NO_FAILURE();
   VASSERT_OK(vmp_host_work_set(f->driver, p->work, p->seed_or_lag));
+  if (p->threads > 1) f->pool->guard.lean_after = 2;  // so that it leans to one and is taken from it all the time
   uint64_t seed = vtest_seed(2026), ops = vtest_ops(p->ops);
   memset(workers, 0, sizeof workers);
   for (int i = 0; i < p->threads; i++) {

@@ -529,6 +529,30 @@ VTEST_F(ThreadCache, AForkedChildHitsNothing, pool_rig) {
   allocate_and_free_all(&j);
 }
 
+// The lock leans to the thread that forks: its child is told all the same, and may destroy its copy.
+VTEST_F(ThreadCache, AForkedChildDoesNotGoTheQuickWay, pool_rig) {
+  rig_open(f, 8 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  f->pool->guard.lean_after = 2;
+  void *live = rig_alloc(f, MIB, f->streams[0]);
+  for (int i = 0; i < 10; i++) rig_free(f, rig_alloc(f, 2 * MIB, f->streams[0]), f->streams[0]);
+  VASSERT_PTR_EQ(atomic_load(&f->pool->guard.bias), vmp_guard_self());
+  pid_t child = fork();
+  VASSERT_INT_GE(child, 0);
+  if (child == 0) {
+    void *block = NULL;
+    int mistakes = vmp_alloc(f->pool, &block, 2 * MIB, f->streams[0]) != VMP_ERROR_FORKED;
+    mistakes += vmp_free(f->pool, live, f->streams[0]) != VMP_ERROR_FORKED;
+    mistakes += vmp_pool_destroy(f->pool) != VMP_OK;
+    _exit(mistakes);
+  }
+  int status = 0;
+  VASSERT_INT_EQ(waitpid(child, &status, 0), child);
+  VEXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  VEXPECT_PTR_EQ(atomic_load(&f->pool->guard.bias), vmp_guard_self());
+  rig_free(f, live, f->streams[0]);
+}
+
 // ---- all at once ----
 
 // owners: one byte per 512 bytes of address, by hash: 1 while a block that begins there is live.
@@ -582,6 +606,7 @@ VTEST_FP(ThreadCache, Storm, pool_rig, mode, modes, mode_name) {
   enum { THREADS = 4 };
   open(f, p, 8 * GIB, NULL);
   VASSERT_NO_FAILURE();
+  f->pool->guard.lean_after = 2;
   VASSERT_OK(vmp_host_work_set(f->driver, VMP_WORK_EARLY, 0));
   static _Atomic uint8_t owners[OWNERS];
   static _Atomic uintptr_t shared[SHARED];

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pool/pool.h"
 #include "tests/pool/pool_rig.h"
 #include "tests/support/vtest_rng.h"
 
@@ -27,6 +28,53 @@ static void run_crew(crew *members, int count, void *(*body)(void *)) {
   pthread_t threads[MAX_THREADS];
   for (int i = 0; i < count; i++) VASSERT_INT_EQ(pthread_create(&threads[i], NULL, body, &members[i]), 0);
   for (int i = 0; i < count; i++) VASSERT_INT_EQ(pthread_join(threads[i], NULL), 0);
+}
+
+// ---- the lock leans to one thread while others look in ----
+
+static void *replace_large(void *context) {
+  crew *c = context;
+  vtest_rng rng = vtest_rng_make(c->seed);
+  void *blocks[32] = {NULL};
+  vmp_stream stream = c->f->streams[c->id];
+  for (uint64_t i = 0; i < c->ops; i++) {
+    void **block = &blocks[vtest_rng_below(&rng, 32)];
+    if (*block != NULL) rig_free(c->f, *block, stream);
+    *block = rig_alloc(c->f, 100 * KIB + vtest_rng_below(&rng, 8 * MIB), stream);
+  }
+  for (int i = 0; i < 32; i++) {
+    if (blocks[i] != NULL) rig_free(c->f, blocks[i], stream);
+  }
+  if (c->done != NULL) atomic_store(c->done, true);
+  return NULL;
+}
+
+// One thread replaces blocks the quick way, which takes no mutex after a while; two others come by with everything else,
+// and, in the second run, a third one does what the first does.
+VTEST_F(Threads, TheLockLeansWhileOthersLook, pool_rig) {
+  rig_open(f, 64 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  uint64_t seed = vtest_seed(77), ops = vtest_ops(100000) / 2;
+  f->pool->guard.lean_after = 3;
+  for (int run = 0; run < 2; run++) {
+    _Atomic bool done = false;
+    crew members[2];
+    pthread_t threads[2];
+    for (int i = 0; i <= run; i++) {
+      members[i] = (crew){.f = f, .id = i, .ops = ops, .seed = seed + (uint64_t)i, .done = i == 0 ? &done : NULL};
+      VASSERT_INT_EQ(pthread_create(&threads[i], NULL, replace_large, &members[i]), 0);
+    }
+    for (uint64_t looks = 0; !atomic_load(&done); looks++) {
+      (void)rig_stats(f);
+      if (looks % 16 == 0) VEXPECT_OK(vmp_pool_check(f->pool, NULL));
+      if (looks % 64 == 0) VEXPECT_OK(vmp_pool_trim(f->pool, GIB, NULL));
+      for (int pause = 0; pause < 100; pause++) (void)sched_yield();
+    }
+    for (int i = 0; i <= run; i++) VASSERT_INT_EQ(pthread_join(threads[i], NULL), 0);
+    VEXPECT_NULL(atomic_load(&f->pool->guard.bias));  // each thread dropped it when it ended
+    VEXPECT_UINT_EQ(rig_stats(f).live, 0);
+    rig_check(f);
+  }
 }
 
 // ---- case 13: the limit is never crossed, and exactly as many requests succeed as fit ----

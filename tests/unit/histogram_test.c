@@ -149,7 +149,7 @@ static void move_entry(rig *f) {
 }
 static void change_tag(rig *f) {
   for (size_t i = 0; i < VMP_HISTOGRAM_GROUPS; i++) {
-    if (f->h.repeated[i].used != 0) f->h.repeated[i].tags[0] ^= 1;
+    if (f->h.repeated[i].used != 0) f->h.repeated[i].tags ^= 1;
   }
 }
 static void change_bits(rig *f) { f->h.repeated[0].kept ^= 0x80; }

@@ -145,6 +145,100 @@ VTEST_F(NodePool, FailedReserveOfALargerTableChangesNothing, rig) {
   VEXPECT_PTR_EQ(vmp_node_at(&f->pool, 1), first);
 }
 
+// ---- pools in a row ----
+
+typedef struct row_rig {
+  vmp_node_pool pool;
+} row_rig;
+enum { ROW_NODES = 1 << 18 };
+
+static void row_rig_setup(row_rig *f) { vmp_node_pool_init_row(&f->pool, sizeof(node), ROW_NODES); }
+static void row_rig_teardown(row_rig *f) {
+  vmp_mem_fail_after(0, 0);
+  vmp_node_pool_finish(&f->pool);
+}
+
+VTEST_F(NodeRow, NodesLieOneBehindTheOther, row_rig) {
+  VEXPECT_UINT_EQ(vmp_node_pool_bytes(&f->pool), 0);
+  for (uint32_t i = 1; i <= 3000; i++) {
+    VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
+    VASSERT_UINT_EQ(vmp_node_take_in_row(&f->pool, sizeof(node)), i);
+    node *n = vmp_node_in_row(&f->pool, i, sizeof(node));
+    VASSERT_PTR_EQ(n, (node *)f->pool.row + i);
+    VASSERT_PTR_EQ(n, vmp_node_at(&f->pool, i));
+    VASSERT_BYTES_FILLED(n, 0, sizeof(node));
+    n->a = n->b = i;
+  }
+  for (uint32_t i = 1; i <= 3000; i++) VASSERT_UINT_EQ(((node *)f->pool.row + i)->b, i);
+  VEXPECT_BYTES_FILLED((void *)f->pool.row, 0, sizeof(node));  // index 0
+  // 12 blocks of 256 nodes, and a table of 16 of them.
+  VEXPECT_UINT_EQ(f->pool.capacity, 12 * 256 - 1);
+  VEXPECT_UINT_EQ(vmp_node_pool_bytes(&f->pool), 12 * 256 * sizeof(node) + 16 * 16);
+  expect_sound(&f->pool);
+}
+
+VTEST_F(NodeRow, GivenNodesComeBackLastFirst, row_rig) {
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 2));
+  uint32_t a = vmp_node_take_in_row(&f->pool, sizeof(node)), b = vmp_node_take(&f->pool);
+  memset(vmp_node_at(&f->pool, a), 0xff, sizeof(node));
+  vmp_node_give(&f->pool, a);
+  vmp_node_give_back(&f->pool, b, vmp_node_at(&f->pool, b));
+  expect_sound(&f->pool);
+  VEXPECT_UINT_EQ(vmp_node_take_in_row(&f->pool, sizeof(node)), b);
+  VEXPECT_UINT_EQ(vmp_node_take_in_row(&f->pool, sizeof(node)), a);
+  VEXPECT_BYTES_FILLED(vmp_node_at(&f->pool, a), 0, sizeof(node));
+  expect_sound(&f->pool);
+}
+
+// The two tables, the addresses, the memory: whichever can't be had.
+VTEST_F(NodeRow, AFailedReserveChangesNothing, row_rig) {
+  for (uint64_t successes = 0; successes < 4; successes++) {
+    vmp_node_pool_finish(&f->pool);
+    vmp_mem_fail_after(successes, UINT64_MAX);
+    VEXPECT_FALSE(vmp_node_pool_reserve(&f->pool, 1));
+    VEXPECT_UINT_EQ(f->pool.capacity, 0);
+    expect_sound(&f->pool);
+    vmp_mem_fail_after(0, 0);
+    VEXPECT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
+    VEXPECT_UINT_EQ(f->pool.capacity, 255);
+    node *first = vmp_node_at(&f->pool, vmp_node_take(&f->pool));
+    first->a = 77;
+    vmp_mem_fail_after(0, UINT64_MAX);  // memory for a second block
+    VEXPECT_FALSE(vmp_node_pool_reserve(&f->pool, 255));
+    VEXPECT_UINT_EQ(f->pool.capacity, 255);
+    vmp_mem_fail_after(0, 0);
+    VEXPECT_TRUE(vmp_node_pool_reserve(&f->pool, 255));
+    VEXPECT_UINT_EQ(first->a, 77);
+  }
+}
+
+// Two attempts at addresses fail, a quarter of the row is there: it serves as far as it goes.
+VTEST_F(NodeRow, AShortRowServesAsFarAsItGoes, row_rig) {
+  vmp_mem_fail_after(2, 2);
+  VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
+  VEXPECT_UINT_EQ(vmp_mem_failures(), 2);
+  vmp_mem_fail_after(0, 0);
+  VEXPECT_UINT_EQ(f->pool.row_bytes, ROW_NODES / 4 * sizeof(node));
+  VEXPECT_TRUE(vmp_node_pool_reserve(&f->pool, ROW_NODES / 4 - 1));
+  VEXPECT_UINT_EQ(f->pool.capacity, ROW_NODES / 4 - 1);
+  memset(vmp_node_at(&f->pool, ROW_NODES / 4 - 1), 0xff, sizeof(node));
+  VEXPECT_FALSE(vmp_node_pool_reserve(&f->pool, ROW_NODES / 4));
+  VEXPECT_UINT_EQ(f->pool.capacity, ROW_NODES / 4 - 1);
+  expect_sound(&f->pool);
+}
+
+VTEST_F(NodeRow, AFinishedPoolCanBeUsedAgain, row_rig) {
+  for (int i = 0; i < 3; i++) {
+    VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1000));
+    VEXPECT_UINT_EQ(vmp_node_take(&f->pool), 1);
+    VEXPECT_BYTES_FILLED(vmp_node_at(&f->pool, 1), 0, sizeof(node));
+    memset(vmp_node_at(&f->pool, 1), 0xff, sizeof(node));
+    vmp_node_pool_finish(&f->pool);
+    VEXPECT_UINT_EQ(vmp_node_pool_bytes(&f->pool), 0);
+    expect_sound(&f->pool);
+  }
+}
+
 VTEST_F(NodePool, CheckNoticesTooManyPromises, rig) {
   VASSERT_TRUE(vmp_node_pool_reserve(&f->pool, 1));
   f->pool.promised = 256;

@@ -26,7 +26,7 @@ typedef struct model {
   size_t num_claims;
   uint8_t users[SLOTS];  // claims per slot
   uint64_t next_tag;
-  uint64_t claims_made, refused, shared;
+  uint64_t claims_made, again, refused, shared;
 } model;
 
 typedef struct shape {
@@ -153,12 +153,38 @@ static void try_shared(model *m, vtest_rng *rng) {
   m->refused++;
 }
 
+// claim_again says yes only where the cost of the range is nothing at all, and pins counts what the cost does.
+static bool try_again(const model *m, const claim *c) {
+  const vmp_backing_ops *ops = &m->rig.ops;
+  vmp_cost cost = ops->cost(ops->self, m->rig.base + c->offset, c->bytes, m->indices[c->stream]);
+  uint64_t pins = ops->pins(ops->self, m->rig.base + c->offset, c->bytes);
+  if (pins != UINT64_MAX) VEXPECT_UINT_EQ(pins, cost.chunks_pinned);
+  if (cost.slots_to_map > 0) VEXPECT_UINT_EQ(pins, UINT64_MAX);
+  if (!ops->claim_again(ops->self, m->rig.base + c->offset, c->bytes)) return false;
+  VEXPECT_UINT_EQ(pins, 0);
+  VEXPECT_UINT_EQ(cost.slots_to_map, 0);
+  VEXPECT_FALSE(cost.blocked);
+  VEXPECT_FALSE(cost.must_wait);
+  return true;
+}
+
 static void try_claim(model *m, vtest_rng *rng) {
   claim c = {.stream = (unsigned)vtest_rng_below(rng, STREAMS)};
   c.bytes = vtest_rng_log(rng, 512, 40 * MIB) / 512 * 512;
   c.offset = vtest_rng_below(rng, SLOTS * SLOT - c.bytes) / 512 * 512;
+  if (m->num_claims > 0 && vtest_rng_chance(rng, 1, 4)) {  // right behind another one, where the chunk may be live
+    const claim *other = &m->claims[vtest_rng_below(rng, m->num_claims)];
+    c.offset = other->offset + (other->bytes + 511) / 512 * 512;
+    c.bytes = vtest_rng_log(rng, 512, MIB) / 512 * 512;
+    if (c.offset + c.bytes > SLOTS * SLOT) return;
+  }
   if (m->num_claims == MAX_CLAIMS || overlaps(m, c.offset, c.bytes)) return;
   vmp_fence after = VMP_FENCE_NONE;
+  if (vtest_rng_chance(rng, 1, 2) && try_again(m, &c)) {
+    m->again++;
+    enter(m, c, after);
+    return;
+  }
   vmp_effort effort = (vmp_effort)vtest_rng_below(rng, VMP_EFFORT_RESIZE + 1);
   vmp_status status =
       m->rig.ops.claim(m->rig.ops.self, m->rig.base + c.offset, c.bytes, m->indices[c.stream], effort, &after);
@@ -240,6 +266,7 @@ VTEST_FP(BackingModel, RandomOperations, model, shape, shapes, shape_name) {
     VASSERT_NO_FAILURE();
   }
   VEXPECT_UINT_GT(m->claims_made, ops / 100);
+  VEXPECT_UINT_GT(m->again, m->claims_made / 1000);
   VEXPECT_UINT_GT(m->refused, 0);
   if (p->shares) VEXPECT_UINT_GT(m->shared, ops / 200);
   while (m->num_claims > 0) release_one(m, &rng);

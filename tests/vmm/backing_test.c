@@ -26,6 +26,60 @@ VTEST_F(Backing, ClaimMapsWholeSlotsAndReleaseParksThem, rig) {
   rig_release(f, 0, 6 * MIB, VMP_FENCE_NONE);
 }
 
+// Chunks of 4 MiB: [0, 4) and [4, 8) MiB; beyond 8 MiB nothing is mapped.
+VTEST_F(Backing, WhatIsLiveIsClaimedAgain, rig) {
+  vmp_backing_options options = rig_options(4 * MIB);
+  rig_open(f, GIB, 16 * GIB, &options);
+  VASSERT_NO_FAILURE();
+  vmp_backing_ops *ops = &f->ops;
+  VASSERT_OK(rig_claim(f, 0, 8 * MIB, 0, NULL));
+  VEXPECT_TRUE(ops->claim_again(ops->self, f->base + MIB, MIB));           // inside one
+  VEXPECT_TRUE(ops->claim_again(ops->self, f->base + 3 * MIB, 2 * MIB));   // across both
+  VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 8 * MIB, MIB));      // unmapped
+  VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 7 * MIB, 2 * MIB));  // partly
+  VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 16 * GIB, MIB));     // in no reservation
+  VEXPECT_UINT_EQ(ops->pins(ops->self, f->base + MIB, 4 * MIB), 0);
+  VEXPECT_UINT_EQ(ops->pins(ops->self, f->base + 7 * MIB, 2 * MIB), UINT64_MAX);
+  rig_release(f, 0, 8 * MIB, VMP_FENCE_NONE);
+  VEXPECT_UINT_EQ(rig_stats(f).parked_bytes, 0);  // each is claimed still
+  rig_check(f);
+  rig_release(f, 3 * MIB, 2 * MIB, VMP_FENCE_NONE);
+  VEXPECT_UINT_EQ(rig_stats(f).parked_bytes, 4 * MIB);  // the second one isn't
+  VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 5 * MIB, MIB));
+  VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 3 * MIB, 2 * MIB));  // the first is, the second isn't
+  VEXPECT_UINT_EQ(ops->pins(ops->self, f->base + 5 * MIB, MIB), 1);
+  VEXPECT_UINT_EQ(ops->pins(ops->self, f->base + 3 * MIB, 2 * MIB), 1);
+  rig_check(f);
+  rig_release(f, MIB, MIB, VMP_FENCE_NONE);
+  VEXPECT_UINT_EQ(rig_stats(f).parked_bytes, 8 * MIB);
+  rig_check(f);
+}
+
+// Of several releases of a chunk that stays live, and of the last, the latest fence counts; other streams' come to it.
+VTEST_F(Backing, AChunkKeepsTheFencesOfAllReleases, rig) {
+  vmp_backing_options options = rig_options(SLOT);
+  rig_open(f, SLOT, 16 * GIB, &options);
+  VASSERT_NO_FAILURE();
+  vmp_cu_stream streams[2];
+  vmp_stream_index index[2];
+  static const int by[] = {0, 0, 1, 0};
+  vmp_fence fences[4], after;
+  for (int i = 0; i < 4; i++) VASSERT_OK(rig_claim(f, 0, MIB, 0, NULL));
+  for (int i = 0; i < 2; i++) {
+    streams[i] = rig_stream(f);
+    index[i] = vmp_clock_stream(f->clock, streams[i]);
+    uint64_t address = vmp_backing_address(f->backing, f->base);
+    VASSERT_INT_EQ(vmp_host_touch(f->driver, 0, streams[i], address, MIB, false), 0);
+  }
+  for (int i = 0; i < 4; i++) fences[i] = vmp_clock_fence(f->clock, index[by[i]]);
+  static const int order[] = {3, 1, 0, 2};
+  for (int i = 0; i < 4; i++) rig_release(f, 0, MIB, fences[order[i]]);
+  VASSERT_OK(rig_claim(f, 8 * MIB, MIB, index[0], &after));  // it is taken from there
+  VEXPECT_UINT_EQ(after.streams, UINT64_C(1) << index[0] | UINT64_C(1) << index[1]);
+  VEXPECT_UINT_EQ(after.sequence, fences[3].sequence);
+  rig_release(f, 8 * MIB, MIB, VMP_FENCE_NONE);
+}
+
 VTEST_F(Backing, OneMapPerChunkAndOneAccessPerRun, rig) {
   rig_open(f, 80 * GIB, 160 * GIB, NULL);
   VASSERT_NO_FAILURE();
