@@ -130,8 +130,10 @@ vmp_status vmp_pool_stream_stats(vmp_pool *pool, vmp_stream_stats *out_streams, 
   uint64_t pending_by_stream[VMP_TALLY_STREAMS] = {0}, cached[VMP_TALLY_STREAMS] = {0}, pending, complete;
   walk_pending(pool, pending_by_stream, &pending, &complete);
   vmp_guard_lock(&pool->guard);
+  vmp_caches_stop(pool);  // before they are folded: what a hit counted in between would be missing
   vmp_caches_fold(pool);
   vmp_caches_by_stream(pool, cached);
+  vmp_caches_go(pool);
   vmp_tally tally = pool->tally;
   vmp_guard_unlock(&pool->guard);
   stream_list list = {.clock = pool->clock,

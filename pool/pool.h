@@ -254,7 +254,8 @@ void vmp_caches_close(vmp_pool *pool);
 // lock. May be nested. Nothing that lets go of the lock may stand between.
 void vmp_caches_stop(vmp_pool *pool);
 void vmp_caches_go(vmp_pool *pool);
-// vmp_caches_fold brings the pool's counters up to date.
+// vmp_caches_fold brings the pool's counters up to date. Between it and a vmp_caches_stop that follows there may be hits:
+// who compares counters with what is live stops first.
 void vmp_caches_fold(vmp_pool *pool);
 // vmp_caches_empty gives all cached objects back to slab, and folds; _empty_own only those of the calling thread, and
 // says whether there were any.

@@ -106,8 +106,8 @@ static bool make(snapshot *s) {
   vmp_clock_walk_streams(pool->clock, keep_stream, s);
   if (!make_room(s)) return false;
   vmp_guard_lock(&pool->guard);
+  vmp_caches_stop(pool);  // before they are folded: what a hit counted in between would be missing
   vmp_caches_fold(pool);
-  vmp_caches_stop(pool);
   bool whole = write_document(s);
   vmp_caches_go(pool);
   vmp_guard_unlock(&pool->guard);
