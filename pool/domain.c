@@ -112,7 +112,8 @@ vmp_status vmp_domain_create(vmp_pool *pool, vmp_tag tag, vmp_domain **out_domai
   vmp_backing_ops ops = ops_for(domain);
   // With its two gaps an arena is as large as one of the pool's own.
   uint64_t gaps = 2 * gap_bytes(pool, config->chunk_max);
-  vmp_mid_options mid_options = {.arena_bytes = config->arena > gaps ? config->arena - gaps : config->chunk_max,
+  vmp_mid_options mid_options = {.few = true,
+                                 .arena_bytes = config->arena > gaps ? config->arena - gaps : config->chunk_max,
                                  .chunk_max_bytes = config->chunk_max};
   vmp_mid_supply arenas = {domain, take_arena, give_arena};
   vmp_status status = vmp_mid_create(&domain->mid, &ops, &arenas, &mid_options);

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "vmm/error.h"
@@ -14,7 +15,14 @@ _Thread_local char vmp_guard_thread __attribute__((tls_model("initial-exec")));
 static bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
 bool vmp_guard_barrier_open(void) { return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); }
-void vmp_guard_barrier(void) { (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }
+void vmp_guard_barrier(void) {
+  // It may lack kernel memory for a moment; then the slow one, which needs none.
+  for (unsigned tries = 0; tries < 100; tries++) {
+    if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
+    (void)sched_yield();
+  }
+  (void)membarrier(MEMBARRIER_CMD_GLOBAL);
+}
 
 // make_mark maps a page that a fork wipes, and marks it. NULL: not possible here.
 static _Atomic uint32_t *make_mark(void) {
@@ -49,7 +57,6 @@ vmp_status vmp_guard_init(vmp_guard *guard) {
   guard->streak = 0;
   guard->lean_after = VMP_GUARD_STREAK;
   atomic_init(&guard->bias, NULL);
-  atomic_init(&guard->busy, 0);
   return VMP_OK;
 }
 
@@ -66,27 +73,43 @@ bool vmp_guard_asks_forked(const vmp_guard *guard) { return guard->owner_process
 
 // ---- the thread that it leans to ----
 
-void vmp_guard_end_bias(vmp_guard *guard) {
+// wait_for_seat: mostly a microsecond, unless the thread isn't running.
+static void wait_for_seat(const vmp_guard_seat *seat) {
+  const struct timespec nap = {0, 50000};
+  for (unsigned turns = 0; atomic_load_explicit(seat, memory_order_acquire) != 0; turns++) {
+    if (turns < 100) {
+      (void)sched_yield();
+    } else {
+      (void)nanosleep(&nap, NULL);  // it may be a thread that a yield doesn't let run
+    }
+  }
+}
+
+void vmp_guard_end_streak(vmp_guard *guard) {
+  const vmp_guard_seat *seat = atomic_load_explicit(&guard->bias, memory_order_relaxed);
   guard->streak_of = NULL;
+  if (seat == NULL) return;
   atomic_store(&guard->bias, NULL);
   vmp_guard_barrier();
-  while (atomic_load_explicit(&guard->busy, memory_order_acquire) != 0) (void)sched_yield();  // a microsecond at most
+  wait_for_seat(seat);
 }
 
 void vmp_guard_drop_bias(vmp_guard *guard) {
-  if (atomic_load_explicit(&guard->bias, memory_order_relaxed) == vmp_guard_self()) atomic_store(&guard->bias, NULL);
-  // Another thread may get the same address, and must not be taken for this one.
-  if (guard->streak_of == vmp_guard_self()) guard->streak_of = NULL;
+  if (guard->streak_of != vmp_guard_self()) return;
+  atomic_store(&guard->bias, NULL);
+  guard->streak_of = NULL;
 }
 
-void vmp_guard_enter_often(vmp_guard *guard) {
+void vmp_guard_enter_often(vmp_guard *guard, vmp_guard_seat *seat) {
   vmp_guard_lock(guard);
-  if (guard->streak_of != vmp_guard_self()) {
+  if (guard->streak_of == NULL) {
     guard->streak_of = vmp_guard_self();
     guard->streak = 0;
   }
-  if (++guard->streak >= guard->lean_after && guard->can_bias) {
-    atomic_store_explicit(&guard->bias, vmp_guard_self(), memory_order_relaxed);
+  if (guard->streak < guard->lean_after) guard->streak++;
+  // It may lean to another seat of this thread, which isn't inside: it is here.
+  if (guard->streak == guard->lean_after && guard->can_bias) {
+    atomic_store_explicit(&guard->bias, seat, memory_order_relaxed);
   }
 }
 
@@ -100,7 +123,8 @@ void vmp_guard_wait(vmp_guard *guard) { vmp_guard_wait_for(guard, &guard->change
 void vmp_guard_wake_all(vmp_guard *guard) { (void)pthread_cond_broadcast(&guard->changed); }
 
 bool vmp_guard_was_free(vmp_guard *guard) {
-  if (atomic_load(&guard->busy) != 0) return false;
+  const vmp_guard_seat *seat = atomic_load(&guard->bias);
+  if (seat != NULL && atomic_load(seat) != 0) return false;
   if (pthread_mutex_trylock(&guard->mutex) != 0) return false;
   (void)pthread_mutex_unlock(&guard->mutex);
   return true;

@@ -3,22 +3,25 @@
 // Owns: one mutex, one condition variable, one page that the kernel wipes at a fork, and the calls that make other
 // threads' stores visible. Does not own: what they guard.
 //
-// The lock is a mutex that may lean to one thread: a thread that has entered often, one time after the other, enters
-// without the mutex from then on, until another thread wants in.
+// The lock is a mutex that may lean to one thread: a thread that has entered often, with nobody else in between, enters
+// without the mutex from then on, until another thread wants in. Each thread has a SEAT, a word that only it writes:
 //
 //     the thread it leans to                       another thread
-//     busy = 1           plain store               take the mutex
-//     bias is mine? no: busy = 0, take the mutex   bias = nobody
-//     ... what the lock guards ...                 membarrier: every thread's earlier stores are visible, later loads
-//     busy = 0                                       see `bias`
-//                                                  wait until busy == 0
+//     seat = 1           plain store               take the mutex
+//     bias is my seat? no: seat = 0, take the      bias = nobody
+//                                       mutex      membarrier: every thread's earlier stores are visible, later loads
+//     ... what the lock guards ...                   see `bias`
+//     seat = 0                                     wait until that seat is 0
 //                                                  ... what the lock guards ...     give the mutex back
+//
+// (Were the word the guard's own, a thread that is late, between its look and its store, would put it back to 0 while
+// the lock leans to somebody else by then, who is inside.)
 //
 // Invariants
 //   - Whoever holds the mutex and isn't the thread that the lock leans to has ended that first: nobody is inside
 //   without
-//     the mutex while somebody holds it. Only who holds the mutex changes `bias`.
-//   - The lock leans to a thread only while that thread lives: it ends that itself before it ends.
+//     the mutex while somebody else holds it. Only who holds the mutex changes `bias`.
+//   - It leans to the thread `streak_of`, by a seat that stays until vmp_guard_drop_bias, which that thread calls.
 //   - The condition means "something may have changed": waiters look again (spurious returns are fine).
 //   - In a forked child the mark reads 0: nobody locks, since the thread that held the lock may not exist there.
 #ifndef VMPOOL_POOL_GUARD_H_
@@ -32,15 +35,16 @@
 #include "vmm/backing.h"
 #include "vmm/status.h"
 
-// So many times in a row a thread enters before the lock leans to it, if nothing else is said (lean_after): to end that
-// costs another thread some microseconds.
+// So many times a thread enters, with nobody else in between, before the lock leans to it, if nothing else is said
+// (lean_after): to end that costs another thread some microseconds.
 #define VMP_GUARD_STREAK 1024u
 
+typedef _Atomic uint32_t vmp_guard_seat;  // 1: its thread is inside, without the mutex. 0 to begin with
+
 typedef struct vmp_guard {
-  _Atomic(const void *) bias;  // the thread that it leans to; NULL: nobody
-  _Atomic uint32_t busy;       // that thread is inside, without the mutex
-  uint32_t streak;             // how often `streak_of` has entered, with nobody else in between
-  const void *streak_of;
+  _Atomic(vmp_guard_seat *) bias;  // of the thread that it leans to; NULL: nobody
+  const void *streak_of;           // who has entered last, NULL once anybody else has taken the lock
+  uint32_t streak;                 // how often it has, by the mutex
   uint32_t lean_after;
   bool can_bias;
   int32_t owner_process;
@@ -64,11 +68,10 @@ static inline bool vmp_guard_forked(const vmp_guard *guard) {
 extern _Thread_local char vmp_guard_thread __attribute__((tls_model("initial-exec")));
 static inline const void *vmp_guard_self(void) { return &vmp_guard_thread; }
 
-// vmp_guard_took: the caller holds the mutex, and may not be the thread that the lock leans to.
-void vmp_guard_end_bias(vmp_guard *guard);
+// vmp_guard_took: the caller has got the mutex. If somebody else has entered last, that is over.
+void vmp_guard_end_streak(vmp_guard *guard);
 static inline void vmp_guard_took(vmp_guard *guard) {
-  const void *bias = atomic_load_explicit(&guard->bias, memory_order_relaxed);
-  if (bias != NULL && bias != vmp_guard_self()) vmp_guard_end_bias(guard);
+  if (guard->streak_of != NULL && guard->streak_of != vmp_guard_self()) vmp_guard_end_streak(guard);
 }
 
 static inline void vmp_guard_lock(vmp_guard *guard) {
@@ -77,29 +80,29 @@ static inline void vmp_guard_lock(vmp_guard *guard) {
 }
 static inline void vmp_guard_unlock(vmp_guard *guard) { (void)pthread_mutex_unlock(&guard->mutex); }
 
-// vmp_guard_enter takes the lock for a short while: what is called meanwhile neither waits nor lets go of it. True: it
-// leans to the caller. vmp_guard_leave gives it back and is told which.
-void vmp_guard_enter_often(vmp_guard *guard);  // by the mutex; from lean_after times on, it leans to the caller
-__attribute__((always_inline)) static inline bool vmp_guard_enter(vmp_guard *guard) {
-  const void *self = vmp_guard_self();
-  if (__builtin_expect(atomic_load_explicit(&guard->bias, memory_order_relaxed) == self, true)) {
-    atomic_store_explicit(&guard->busy, 1, memory_order_relaxed);
+// vmp_guard_enter takes the lock for a short while: what is called meanwhile neither waits nor lets go of it. `seat` is
+// the calling thread's, one of possibly several. True: the lock leans to it. vmp_guard_leave gives it back and is told
+// which.
+void vmp_guard_enter_often(vmp_guard *guard, vmp_guard_seat *seat);  // by the mutex; in the end it leans to the seat
+__attribute__((always_inline)) static inline bool vmp_guard_enter(vmp_guard *guard, vmp_guard_seat *seat) {
+  if (__builtin_expect(atomic_load_explicit(&guard->bias, memory_order_relaxed) == seat, true)) {
+    atomic_store_explicit(seat, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
-    if (__builtin_expect(atomic_load_explicit(&guard->bias, memory_order_acquire) == self, true)) return true;
-    atomic_store_explicit(&guard->busy, 0, memory_order_release);
+    if (__builtin_expect(atomic_load_explicit(&guard->bias, memory_order_acquire) == seat, true)) return true;
+    atomic_store_explicit(seat, 0, memory_order_release);
   }
-  vmp_guard_enter_often(guard);
+  vmp_guard_enter_often(guard, seat);
   return false;
 }
-__attribute__((always_inline)) static inline void vmp_guard_leave(vmp_guard *guard, bool leans) {
+__attribute__((always_inline)) static inline void vmp_guard_leave(vmp_guard *guard, vmp_guard_seat *seat, bool leans) {
   if (__builtin_expect(leans, true)) {
-    atomic_store_explicit(&guard->busy, 0, memory_order_release);
+    atomic_store_explicit(seat, 0, memory_order_release);
   } else {
     vmp_guard_unlock(guard);
   }
 }
 
-// vmp_guard_drop_bias: the calling thread, which holds the lock, ends soon.
+// vmp_guard_drop_bias: a seat of the calling thread, which holds the lock, is about to go.
 void vmp_guard_drop_bias(vmp_guard *guard);
 
 // vmp_guard_wait lets go of the lock until vmp_guard_wake_all is called by anybody; vmp_guard_wait_for until another

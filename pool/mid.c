@@ -10,6 +10,10 @@
 #include "pool/mid_internal.h"
 #include "vmm/memory.h"
 
+// Of the addresses that a process has left, where they are limited, the records of pieces take at most one in so many.
+#define MOST_SHARE 8u
+#define FEW_SHARE 256u
+
 vmp_status vmp_mid_create(vmp_mid **out_mid, const vmp_backing_ops *ops, const vmp_mid_supply *supply,
                           const vmp_mid_options *options) {
   uint64_t chunk_max = options->chunk_max_bytes == 0 ? ops->granule_bytes : options->chunk_max_bytes;
@@ -35,7 +39,8 @@ vmp_status vmp_mid_create(vmp_mid **out_mid, const vmp_backing_ops *ops, const v
   mid->options = *options;
   mid->options.chunk_max_bytes = chunk_max;
   mid->options.arena_bytes = arena_bytes;
-  vmp_node_pool_init_row(&mid->pieces, sizeof(vmp_mid_piece), VMP_MID_MAX_PIECES + 1);
+  uint32_t most = options->few ? VMP_MID_FEW_PIECES : VMP_MID_MAX_PIECES + 1;
+  vmp_node_pool_init_row(&mid->pieces, sizeof(vmp_mid_piece), most, options->few ? FEW_SHARE : MOST_SHARE);
   vmp_node_pool_init(&mid->ranges, sizeof(vmp_range));
   vmp_node_pool_init(&mid->edges.nodes, sizeof(vmp_tree_node));
   vmp_ranges_init(&mid->mixed, &mid->ranges);

@@ -57,7 +57,11 @@ typedef struct vmp_mid_options {
   bool edges;                // where memory is short, the ends of blocks may lie in chunks of other blocks. Chunks are
                              // of one granule then, and the operations have claim_shared and room
   double park_limit;         // with edges: memory is short, too, when more than this share of what is mapped is free
+  bool few;                  // one of many mids: fewer pieces (VMP_MID_FEW_PIECES), and fewer addresses for their records
 } vmp_mid_options;
+
+// The records of pieces lie in a row, for which addresses are set aside: 7 GiB for 2^27 of them, 448 MiB for 2^23.
+#define VMP_MID_FEW_PIECES (UINT32_C(1) << 23)
 
 // vmp_mid_create copies its arguments; it takes no arena yet. VMP_ERROR_HOST_OUT_OF_MEMORY; VMP_ERROR_INVALID_VALUE
 // when a size is no power of two (chunk) or no multiple of the step (granule).

@@ -246,7 +246,7 @@ __attribute__((noinline)) static mid_quick_end mid_quick_claim_elsewhere(vmp_mid
 // isn't that simple, and nothing has changed.
 MID_QUICK_INLINE vmp_mid_piece *mid_quick_alloc(vmp_mid *mid, uint64_t bytes, vmp_stream_index stream,
                                                 uint64_t own_streams) {
-  if (!vmp_mid_is_up_to_date(mid) || mid->ops.pins == NULL || *mid->ops.glance.num_moved > 0) return NULL;
+  if (!vmp_mid_is_up_to_date(mid) || mid->ops.pins == NULL || mid->ops.claim_again == NULL || *mid->ops.glance.num_moved > 0) return NULL;
   uint32_t run = mid_quick_fitting(mid, bytes);
   if (run == 0 || !mid_quick_is_own(run, vmp_mid_piece_at(mid, run), own_streams)) return NULL;
   uint64_t offset = vmp_mid_piece_at(mid, run)->offset;

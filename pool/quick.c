@@ -14,6 +14,12 @@ void vmp_quick_open(vmp_pool *pool) {
   pool->quick_bytes = plain && end > pool->quick_from_bytes ? end - pool->quick_from_bytes : 0;
 }
 
+// is_open: the cache is this pool's, in this process, so that the pool's lock may lean to its seat. Under the lock
+// may_serve looks again.
+static inline bool is_open(const vmp_pool *pool, const vmp_cache *cache) {
+  return atomic_load_explicit(&cache->gate, memory_order_relaxed) == 0 && !vmp_guard_forked(&pool->guard);
+}
+
 // may_serve: nobody has to see every block (whoever does has closed the gates), and no graph holds any. Under the lock.
 static inline bool may_serve(const vmp_pool *pool, const vmp_cache *cache) {
   return atomic_load_explicit(&cache->gate, memory_order_relaxed) == 0 && pool->captures.graphs == NULL;
@@ -89,11 +95,11 @@ static inline uint64_t alloc_locked(vmp_pool *pool, vmp_cache *cache, uint64_t b
 }
 
 vmp_status vmp_quick_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
-  if (vmp_cache_is_last(pool, stream) && out_ptr != NULL && vmp_quick_serves(pool, bytes) &&
-      !vmp_guard_forked(&pool->guard)) {
-    bool leans = vmp_guard_enter(&pool->guard);
-    uint64_t address = alloc_locked(pool, vmp_cache_last.cache, bytes);
-    vmp_guard_leave(&pool->guard, leans);
+  vmp_cache *cache = vmp_cache_last.cache;
+  if (vmp_cache_is_last(pool, stream) && out_ptr != NULL && vmp_quick_serves(pool, bytes) && is_open(pool, cache)) {
+    bool leans = vmp_guard_enter(&pool->guard, &cache->seat);
+    uint64_t address = alloc_locked(pool, cache, bytes);
+    vmp_guard_leave(&pool->guard, &cache->seat, leans);
     if (address != 0) {
       *out_ptr = (void *)(uintptr_t)address;
       return VMP_OK;
@@ -119,10 +125,11 @@ static inline bool free_locked(vmp_pool *pool, vmp_cache *cache, const void *ptr
 }
 
 vmp_status vmp_quick_free(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *card) {
-  if (card == &vmp_no_card && pool->quick_bytes != 0 && !vmp_guard_forked(&pool->guard)) {
-    bool leans = vmp_guard_enter(&pool->guard);
-    bool served = free_locked(pool, vmp_cache_last.cache, ptr);
-    vmp_guard_leave(&pool->guard, leans);
+  vmp_cache *cache = vmp_cache_last.cache;
+  if (card == &vmp_no_card && ptr != NULL && pool->quick_bytes != 0 && is_open(pool, cache)) {
+    bool leans = vmp_guard_enter(&pool->guard, &cache->seat);
+    bool served = free_locked(pool, cache, ptr);
+    vmp_guard_leave(&pool->guard, &cache->seat, leans);
     if (served) {
       vmp_clock_mark_new(pool->clock);
       return VMP_OK;

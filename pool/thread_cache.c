@@ -485,6 +485,7 @@ void vmp_caches_open(vmp_pool *pool) {
 void vmp_caches_close(vmp_pool *pool) {
   bool forked = vmp_guard_forked(&pool->guard);
   if (!forked) vmp_guard_lock(&pool->guard);
+  vmp_guard_drop_bias(&pool->guard);  // its seat goes with the cache
   while (pool->caches != NULL) {
     vmp_cache *cache = pool->caches;
     int expected = CACHE_LIVE;

@@ -86,6 +86,7 @@ struct vmp_cache {
   vmp_cache *next, *prev;    // of the pool
   vmp_cache *thread_next;    // of the thread; its own
   _Atomic int state;         // vmp_cache_state
+  vmp_guard_seat seat;       // of its thread in the pool's lock
   vmp_magazine magazines[];  // number 0 is of no class, and stays empty; then by class
 };
 

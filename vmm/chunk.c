@@ -8,7 +8,7 @@ void chunk_store_init(chunk_store *store, uint64_t granule_bytes) {
   store->granule_bytes = granule_bytes;
   store->hard_limit_bytes = UINT64_MAX;
   store->soft_limit_bytes = UINT64_MAX;
-  vmp_node_pool_init_row(&store->records, sizeof(chunk), CHUNK_RECORDS);
+  vmp_node_pool_init_row(&store->records, sizeof(chunk), CHUNK_RECORDS, CHUNK_RECORDS_SHARE);
 }
 
 void chunk_store_finish(chunk_store *store) { vmp_node_pool_finish(&store->records); }

@@ -31,6 +31,7 @@
 
 #define CHUNK_ORDERS 32u
 #define CHUNK_RECORDS (UINT32_C(1) << 24)  // as many as there may be: 32 TiB in granules of 2 MiB
+#define CHUNK_RECORDS_SHARE 8u             // of the addresses, where they are limited
 #define PARKED_LISTS (2 * CHUNK_ORDERS)
 
 typedef enum chunk_state { CHUNK_TRANSIT = 0, CHUNK_LIVE, CHUNK_PARKED, CHUNK_SPARE, CHUNK_BROKEN } chunk_state;

@@ -1,6 +1,7 @@
 // memory.c: see memory.h.
 #include "vmm/memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -38,17 +39,24 @@ void *vmp_mem_resize(void *old, size_t old_n, size_t n, size_t size) {
 
 void vmp_mem_free(void *memory) { free(memory); }
 
-// fair_share: as much as one reservation may take of a process's addresses, where they are limited.
-static size_t fair_share(void) {
+// addresses_left: how many the process may still take; SIZE_MAX where nothing limits them.
+static size_t addresses_left(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
-  return (size_t)limit.rlim_cur / 64;
+  unsigned long long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "re");
+  if (file != NULL) {
+    if (fscanf(file, "%llu", &pages) != 1) pages = 0;
+    (void)fclose(file);
+  }
+  size_t used = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+  return limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0;
 }
 
-void *vmp_mem_reserve(size_t *bytes, size_t least_bytes) {
-  size_t share = fair_share();
+void *vmp_mem_reserve(size_t *bytes, size_t least_bytes, size_t share) {
+  size_t most = addresses_left() / share;
   for (size_t tried = *bytes; tried >= least_bytes && tried > 0; tried /= 2) {
-    if (tried > share && tried / 2 >= least_bytes) continue;
+    if (tried > most && tried / 2 >= least_bytes) continue;
     if (told_to_fail()) continue;
     void *memory = mmap(NULL, tried, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) continue;

@@ -23,9 +23,9 @@ void vmp_mem_free(void *memory);
 
 // vmp_mem_reserve takes addresses without memory: *bytes of them, or, where there aren't so many, half of that, or a
 // quarter, and so on, and says in *bytes how many came of it; never fewer than `least_bytes`. Where the process may
-// have only so many (RLIMIT_AS), it begins with no more than a 64th of them: the rest is the program's. NULL: not even
-// the least. They begin at a page, and are given back by vmp_mem_unreserve. Thread-safe.
-void *vmp_mem_reserve(size_t *bytes, size_t least_bytes);
+// have only so many (RLIMIT_AS), it begins with at most one in `share` of those that it has left. NULL: not even the
+// least. They begin at a page, and are given back by vmp_mem_unreserve. Thread-safe.
+void *vmp_mem_reserve(size_t *bytes, size_t least_bytes, size_t share);
 void vmp_mem_unreserve(void *memory, size_t bytes);
 // vmp_mem_commit makes [memory, memory + bytes) of them usable, zeroed where it wasn't usable before. False: out of
 // memory; then nothing has changed.

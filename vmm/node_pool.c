@@ -14,9 +14,10 @@ void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes) {
   pool->block_log2 = VMP_NODE_BLOCK_LOG2(node_bytes);
 }
 
-void vmp_node_pool_init_row(vmp_node_pool *pool, size_t node_bytes, uint32_t max_nodes) {
+void vmp_node_pool_init_row(vmp_node_pool *pool, size_t node_bytes, uint32_t max_nodes, uint32_t share) {
   vmp_node_pool_init(pool, node_bytes);
   pool->max_nodes = max_nodes;
+  pool->share = share;
 }
 
 static uint64_t block_nodes(const vmp_node_pool *pool) { return UINT64_C(1) << pool->block_log2; }
@@ -26,7 +27,7 @@ void vmp_node_pool_finish(vmp_node_pool *pool) {
   vmp_mem_free(pool->memory);
   vmp_mem_free(pool->origins);
   vmp_mem_unreserve((void *)pool->row, pool->row_bytes);
-  vmp_node_pool_init_row(pool, pool->node_bytes, pool->max_nodes);
+  vmp_node_pool_init_row(pool, pool->node_bytes, pool->max_nodes, pool->share);
 }
 
 // grow_tables makes room for one more block.
@@ -70,7 +71,7 @@ static bool extend_row(vmp_node_pool *pool, uint64_t bytes, uintptr_t *out_first
       return false;
     }
     size_t row_bytes = (size_t)most;
-    void *row = vmp_mem_reserve(&row_bytes, (size_t)least);
+    void *row = vmp_mem_reserve(&row_bytes, (size_t)least, pool->share);
     if (row == NULL) return false;
     pool->row = (uintptr_t)row;
     pool->row_bytes = row_bytes;

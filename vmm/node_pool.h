@@ -54,13 +54,14 @@ typedef struct vmp_node_pool {
   uintptr_t row;
   size_t row_bytes;
   uint32_t max_nodes;  // of a row, index 0 among them; 0: the pool isn't in a row
+  uint32_t share;
 } vmp_node_pool;
 
 // vmp_node_pool_init starts an empty pool; node_bytes is at least 4. Can't fail, allocates nothing.
 void vmp_node_pool_init(vmp_node_pool *pool, size_t node_bytes);
-// vmp_node_pool_init_row starts one that will be in a row, for at most `max_nodes`, a power of two from 2^16 on. Where
-// the process has few addresses left (RLIMIT_AS), there are fewer of them.
-void vmp_node_pool_init_row(vmp_node_pool *pool, size_t node_bytes, uint32_t max_nodes);
+// vmp_node_pool_init_row starts one that will be in a row, for at most `max_nodes`, a power of two from 2^16 on. Where a
+// process may have only so many addresses (RLIMIT_AS), the row has at most one in `share` of what is left, or 2^16 nodes.
+void vmp_node_pool_init_row(vmp_node_pool *pool, size_t node_bytes, uint32_t max_nodes, uint32_t share);
 // vmp_node_pool_finish frees all memory, used nodes included.
 void vmp_node_pool_finish(vmp_node_pool *pool);
 

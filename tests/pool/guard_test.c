@@ -8,6 +8,7 @@
 
 typedef struct rig {
   vmp_guard guard;
+  vmp_guard_seat seat;  // of the test's own thread
   _Atomic int step;
   uint64_t count;  // of what the lock guards: no atomic, so that ThreadSanitizer sees who doesn't hold it
 } rig;
@@ -15,18 +16,26 @@ typedef struct rig {
 static void rig_setup(rig *f) { VASSERT_OK(vmp_guard_init(&f->guard)); }
 static void rig_teardown(rig *f) { vmp_guard_destroy(&f->guard); }
 
-static const void *bias_of(rig *f) { return atomic_load(&f->guard.bias); }
+static const vmp_guard_seat *bias_of(rig *f) { return atomic_load(&f->guard.bias); }
 
-// enter_and_leave enters so often, adding 1 to the count each time, and returns how often the lock leant to the caller.
-static uint64_t enter_and_leave(rig *f, uint64_t times) {
+// enter_by enters so often, adding 1 to the count each time, and returns how often the lock leant to the caller.
+static uint64_t enter_by(rig *f, vmp_guard_seat *seat, uint64_t times) {
   uint64_t leant = 0;
   for (uint64_t i = 0; i < times; i++) {
-    bool leans = vmp_guard_enter(&f->guard);
+    bool leans = vmp_guard_enter(&f->guard, seat);
     f->count++;
-    vmp_guard_leave(&f->guard, leans);
+    vmp_guard_leave(&f->guard, seat, leans);
     leant += leans;
   }
   return leant;
+}
+static uint64_t enter_and_leave(rig *f, uint64_t times) { return enter_by(f, &f->seat, times); }
+
+// drop is what a thread does before its seat goes.
+static void drop(rig *f) {
+  vmp_guard_lock(&f->guard);
+  vmp_guard_drop_bias(&f->guard);
+  vmp_guard_unlock(&f->guard);
 }
 
 static void in_thread(rig *f, void *(*body)(void *)) {
@@ -40,18 +49,18 @@ VTEST_F(Guard, LeansToAThreadThatEntersOften, rig) {
   VEXPECT_UINT_EQ(enter_and_leave(f, VMP_GUARD_STREAK - 1), 0);
   VEXPECT_NULL(bias_of(f));
   VEXPECT_UINT_EQ(enter_and_leave(f, 1), 0);
-  VEXPECT_PTR_EQ(bias_of(f), vmp_guard_self());
+  VEXPECT_PTR_EQ(bias_of(f), &f->seat);
   VEXPECT_UINT_EQ(enter_and_leave(f, 10), 10);
   // Inside, the mutex is free; its own long way takes it, and changes nothing about that.
-  VASSERT_TRUE(vmp_guard_enter(&f->guard));
-  VEXPECT_UINT_EQ(atomic_load(&f->guard.busy), 1);
+  VASSERT_TRUE(vmp_guard_enter(&f->guard, &f->seat));
+  VEXPECT_UINT_EQ(atomic_load(&f->seat), 1);
   VEXPECT_INT_EQ(pthread_mutex_trylock(&f->guard.mutex), 0);
   VEXPECT_INT_EQ(pthread_mutex_unlock(&f->guard.mutex), 0);
-  vmp_guard_leave(&f->guard, true);
-  VEXPECT_UINT_EQ(atomic_load(&f->guard.busy), 0);
+  vmp_guard_leave(&f->guard, &f->seat, true);
+  VEXPECT_UINT_EQ(atomic_load(&f->seat), 0);
   vmp_guard_lock(&f->guard);
   vmp_guard_unlock(&f->guard);
-  VEXPECT_PTR_EQ(bias_of(f), vmp_guard_self());
+  VEXPECT_PTR_EQ(bias_of(f), &f->seat);
 }
 
 static void *lock_once(void *self) {
@@ -63,7 +72,9 @@ static void *lock_once(void *self) {
 }
 
 static void *enter_once(void *self) {
-  (void)enter_and_leave(self, 1);
+  vmp_guard_seat seat = 0;
+  (void)enter_by(self, &seat, 1);
+  drop(self);
   return NULL;
 }
 
@@ -71,7 +82,7 @@ VTEST_F(Guard, AnotherThreadEndsIt, rig) {
   void *(*const bodies[])(void *) = {lock_once, enter_once};
   for (int i = 0; i < 2; i++) {
     (void)enter_and_leave(f, VMP_GUARD_STREAK);
-    VASSERT_PTR_EQ(bias_of(f), vmp_guard_self());
+    VASSERT_PTR_EQ(bias_of(f), &f->seat);
     in_thread(f, bodies[i]);
     VEXPECT_NULL(bias_of(f));
     VEXPECT_UINT_EQ(enter_and_leave(f, VMP_GUARD_STREAK - 1), 0);  // it begins anew
@@ -79,13 +90,69 @@ VTEST_F(Guard, AnotherThreadEndsIt, rig) {
   }
 }
 
-// Two threads in turn: nobody enters often enough in a row.
+// Two threads in turn: nobody enters often enough with nobody else in between, whichever way the other one takes it.
 VTEST_F(Guard, AStreakIsOneThreads, rig) {
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 8; i++) {
     VEXPECT_UINT_EQ(enter_and_leave(f, VMP_GUARD_STREAK / 2), 0);
-    in_thread(f, enter_once);
+    in_thread(f, i % 2 == 0 ? enter_once : lock_once);
     VEXPECT_NULL(bias_of(f));
   }
+}
+
+// A thread's streak is that of all its seats. It leans to the one that it has entered by last.
+VTEST_F(Guard, AThreadMayHaveSeveralSeats, rig) {
+  vmp_guard_seat other = 0;
+  for (unsigned i = 0; i < VMP_GUARD_STREAK / 2; i++) {
+    VASSERT_UINT_EQ(enter_by(f, &f->seat, 1) + enter_by(f, &other, 1), 0);
+  }
+  VEXPECT_PTR_EQ(bias_of(f), &other);
+  VEXPECT_UINT_EQ(enter_by(f, &other, 5), 5);
+  VEXPECT_UINT_EQ(enter_by(f, &f->seat, 5), 4);
+  VEXPECT_UINT_EQ(enter_by(f, &other, 1), 0);
+  in_thread(f, lock_once);
+  VEXPECT_NULL(bias_of(f));
+}
+
+// stay_inside enters until the lock leans to it, and stays inside until it is told to leave.
+static void *stay_inside(void *self) {
+  rig *f = self;
+  vmp_guard_seat seat = 0;
+  (void)enter_by(f, &seat, VMP_GUARD_STREAK);
+  bool leans = vmp_guard_enter(&f->guard, &seat);
+  VEXPECT_TRUE(leans);
+  atomic_store(&f->step, 1);
+  while (atomic_load(&f->step) == 1) (void)sched_yield();
+  f->count = 777;
+  vmp_guard_leave(&f->guard, &seat, leans);
+  drop(f);
+  return NULL;
+}
+
+static void *lock_after(void *self) {
+  rig *f = self;
+  vmp_guard_lock(&f->guard);
+  VEXPECT_UINT_EQ(f->count, 777);
+  VEXPECT_INT_EQ(atomic_load(&f->step), 2);
+  vmp_guard_unlock(&f->guard);
+  return NULL;
+}
+
+// A thread is late between its look at the bias and its store, and meanwhile the lock leans to another one, which is
+// inside. What the late one does then must not let a third one in.
+VTEST_F(Guard, AThreadThatIsLateLetsNobodyIn, rig) {
+  pthread_t inside, third;
+  (void)enter_and_leave(f, VMP_GUARD_STREAK);
+  VASSERT_PTR_EQ(bias_of(f), &f->seat);  // its first look
+  VASSERT_INT_EQ(pthread_create(&inside, NULL, stay_inside, f), 0);
+  while (atomic_load(&f->step) == 0) (void)sched_yield();
+  atomic_store(&f->seat, 1);             // it goes on as vmp_guard_enter does: its store,
+  VASSERT_TRUE(bias_of(f) != &f->seat);  // its second look,
+  atomic_store(&f->seat, 0);             // and back
+  VASSERT_INT_EQ(pthread_create(&third, NULL, lock_after, f), 0);
+  while (bias_of(f) != NULL) (void)sched_yield();  // the third one has the mutex, and waits for the second
+  atomic_store(&f->step, 2);
+  VASSERT_INT_EQ(pthread_join(inside, NULL), 0);
+  VASSERT_INT_EQ(pthread_join(third, NULL), 0);
 }
 
 static void *lock_and_look(void *self) {
@@ -104,13 +171,13 @@ VTEST_F(Guard, AnotherThreadWaitsUntilItHasLeft, rig) {
     pthread_t thread;
     atomic_store(&f->step, 0);
     (void)enter_and_leave(f, VMP_GUARD_STREAK);
-    VASSERT_TRUE(vmp_guard_enter(&f->guard));
+    VASSERT_TRUE(vmp_guard_enter(&f->guard, &f->seat));
     f->count = 0;
     VASSERT_INT_EQ(pthread_create(&thread, NULL, lock_and_look, f), 0);
     while (bias_of(f) != NULL) (void)sched_yield();  // it has the mutex, and waits for this thread
     VEXPECT_INT_EQ(atomic_load(&f->step), 1);
     f->count = 12345;
-    vmp_guard_leave(&f->guard, true);
+    vmp_guard_leave(&f->guard, &f->seat, true);
     VASSERT_INT_EQ(pthread_join(thread, NULL), 0);
     VEXPECT_INT_EQ(atomic_load(&f->step), 2);
   }
@@ -143,11 +210,10 @@ VTEST_F(Guard, AThreadThatHasWaitedEndsIt, rig) {
 
 static void *lean_and_end(void *self) {
   rig *f = self;
-  (void)enter_and_leave(f, VMP_GUARD_STREAK);
-  VEXPECT_PTR_EQ(bias_of(f), vmp_guard_self());
-  vmp_guard_lock(&f->guard);
-  vmp_guard_drop_bias(&f->guard);
-  vmp_guard_unlock(&f->guard);
+  vmp_guard_seat seat = 0;
+  (void)enter_by(f, &seat, VMP_GUARD_STREAK);
+  VEXPECT_PTR_EQ(bias_of(f), &seat);
+  drop(f);
   return NULL;
 }
 
@@ -155,10 +221,6 @@ VTEST_F(Guard, AThreadThatEndsDropsIt, rig) {
   in_thread(f, lean_and_end);
   VEXPECT_NULL(bias_of(f));
   VEXPECT_NULL(f->guard.streak_of);
-  // What another thread drops is not this one's.
-  (void)enter_and_leave(f, VMP_GUARD_STREAK);
-  const void *mine = bias_of(f);
-  VEXPECT_PTR_EQ(mine, vmp_guard_self());
 }
 
 VTEST_F(Guard, WithoutTheBarrierItNeverLeans, rig) {
@@ -169,14 +231,14 @@ VTEST_F(Guard, WithoutTheBarrierItNeverLeans, rig) {
 
 VTEST_F(Guard, WasFreeTellsWhetherAnybodyIsInside, rig) {
   VEXPECT_TRUE(vmp_guard_was_free(&f->guard));
-  VEXPECT_FALSE(vmp_guard_enter(&f->guard));
+  VEXPECT_FALSE(vmp_guard_enter(&f->guard, &f->seat));
   VEXPECT_FALSE(vmp_guard_was_free(&f->guard));
-  vmp_guard_leave(&f->guard, false);
+  vmp_guard_leave(&f->guard, &f->seat, false);
   (void)enter_and_leave(f, VMP_GUARD_STREAK);
   VEXPECT_TRUE(vmp_guard_was_free(&f->guard));
-  VASSERT_TRUE(vmp_guard_enter(&f->guard));
+  VASSERT_TRUE(vmp_guard_enter(&f->guard, &f->seat));
   VEXPECT_FALSE(vmp_guard_was_free(&f->guard));
-  vmp_guard_leave(&f->guard, true);
+  vmp_guard_leave(&f->guard, &f->seat, true);
   VEXPECT_TRUE(vmp_guard_was_free(&f->guard));
 }
 
@@ -194,7 +256,7 @@ static void *hammer(void *self) {
 }
 
 // It leans after two entries, so that it does and is ended again and again.
-VTEST_F(Guard, EverybodyIsExcluded, rig) {
+VTEST_F(Guard, WhoLocksIsExcluded, rig) {
   pthread_t threads[2];
   f->guard.lean_after = 2;
   VEXPECT_UINT_EQ(enter_and_leave(f, 10), 8);
@@ -202,4 +264,49 @@ VTEST_F(Guard, EverybodyIsExcluded, rig) {
   (void)enter_and_leave(f, HAMMER_ENTRIES);
   for (int i = 0; i < 2; i++) VASSERT_INT_EQ(pthread_join(threads[i], NULL), 0);
   VEXPECT_UINT_EQ(f->count, 10 + HAMMER_ENTRIES + 2 * HAMMER_LOCKS);
+}
+
+// ---- several threads that enter ----
+
+#define ENTRIES (2 * vtest_ops(4000000))
+
+// enter_many stays inside for a while each time, so that it is put aside there now and then.
+static void *enter_many(void *self) {
+  rig *f = self;
+  vmp_guard_seat seat = 0;
+  for (uint64_t i = 0; i < ENTRIES; i++) {
+    bool leans = vmp_guard_enter(&f->guard, &seat);
+    uint64_t was = f->count;
+    for (int pause = 0; pause < 20; pause++) atomic_signal_fence(memory_order_seq_cst);
+    f->count = was + 1;
+    vmp_guard_leave(&f->guard, &seat, leans);
+  }
+  drop(f);
+  return NULL;
+}
+
+// On one core threads are put aside anywhere, and the lock leans to one after the other meanwhile.
+VTEST_F(Guard, EverybodyIsExcludedOnOneCore, rig) {
+  enum { THREADS = 4 };
+  pthread_t threads[THREADS];
+  cpu_set_t all, one;
+  VASSERT_INT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  for (size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; cpu++) {
+    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+  }
+  VASSERT_INT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  for (int i = 0; i < THREADS; i++) VASSERT_INT_EQ(pthread_create(&threads[i], NULL, enter_many, f), 0);
+  for (int i = 0; i < THREADS; i++) VASSERT_INT_EQ(pthread_join(threads[i], NULL), 0);
+  VASSERT_INT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
+  VEXPECT_UINT_EQ(f->count, THREADS * ENTRIES);
+}
+
+VTEST_F(Guard, EverybodyIsExcludedOnSeveralCores, rig) {
+  enum { THREADS = 3 };
+  pthread_t threads[THREADS];
+  f->guard.lean_after = 16;
+  for (int i = 0; i < THREADS; i++) VASSERT_INT_EQ(pthread_create(&threads[i], NULL, enter_many, f), 0);
+  for (int i = 0; i < THREADS; i++) VASSERT_INT_EQ(pthread_join(threads[i], NULL), 0);
+  VEXPECT_UINT_EQ(f->count, THREADS * ENTRIES);
 }

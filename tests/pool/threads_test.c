@@ -49,8 +49,8 @@ static void *replace_large(void *context) {
   return NULL;
 }
 
-// One thread replaces blocks the quick way, which takes no mutex after a while; two others come by with everything else,
-// and, in the second run, a third one does what the first does.
+// One thread replaces blocks the quick way, which takes no mutex after a while; this one comes by with everything else,
+// and, in the second run, another one does what the first does.
 VTEST_F(Threads, TheLockLeansWhileOthersLook, pool_rig) {
   rig_open(f, 64 * GIB, NULL);
   VASSERT_NO_FAILURE();

@@ -152,7 +152,7 @@ typedef struct row_rig {
 } row_rig;
 enum { ROW_NODES = 1 << 18 };
 
-static void row_rig_setup(row_rig *f) { vmp_node_pool_init_row(&f->pool, sizeof(node), ROW_NODES); }
+static void row_rig_setup(row_rig *f) { vmp_node_pool_init_row(&f->pool, sizeof(node), ROW_NODES, 8); }
 static void row_rig_teardown(row_rig *f) {
   vmp_mem_fail_after(0, 0);
   vmp_node_pool_finish(&f->pool);
