@@ -108,7 +108,7 @@ void vmp_guard_enter_often(vmp_guard *guard, vmp_guard_seat *seat) {
   }
   if (guard->streak < guard->lean_after) guard->streak++;
   // It may lean to another seat of this thread, which isn't inside: it is here.
-  if (guard->streak == guard->lean_after && guard->can_bias) {
+  if (guard->streak >= guard->lean_after && guard->can_bias) {
     atomic_store_explicit(&guard->bias, seat, memory_order_relaxed);
   }
 }

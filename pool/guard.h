@@ -19,8 +19,7 @@
 //
 // Invariants
 //   - Whoever holds the mutex and isn't the thread that the lock leans to has ended that first: nobody is inside
-//   without
-//     the mutex while somebody else holds it. Only who holds the mutex changes `bias`.
+//     without the mutex while somebody else holds it. Only who holds the mutex changes `bias`.
 //   - It leans to the thread `streak_of`, by a seat that stays until vmp_guard_drop_bias, which that thread calls.
 //   - The condition means "something may have changed": waiters look again (spurious returns are fine).
 //   - In a forked child the mark reads 0: nobody locks, since the thread that held the lock may not exist there.
@@ -114,7 +113,8 @@ void vmp_guard_wake_all(vmp_guard *guard);
 bool vmp_guard_was_free(vmp_guard *guard);
 
 // vmp_guard_barrier_open says whether the kernel can make every thread of this process see what this one has stored,
-// and this one what they have; vmp_guard_barrier does that.
+// and this one what they have; vmp_guard_barrier does that. A process that forbids membarrier by a filter does so before
+// it makes a pool.
 bool vmp_guard_barrier_open(void);
 void vmp_guard_barrier(void);
 
