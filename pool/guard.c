@@ -1,6 +1,7 @@
 // guard.c: see guard.h.
 #include "pool/guard.h"
 
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -15,13 +16,21 @@ _Thread_local char vmp_guard_thread __attribute__((tls_model("initial-exec")));
 static bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
 bool vmp_guard_barrier_open(void) { return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); }
+// nap lets go of the processor for a while. The C library's nanosleep is a point where a thread may be cancelled, here
+// with the lock.
+static void nap(long microseconds) {
+  const struct timespec time = {0, microseconds * 1000};
+  (void)syscall(SYS_nanosleep, &time, NULL);
+}
+
+// The kernel may lack memory for a moment, or have lost the registration (a process that was restored). Without a
+// barrier there is no going on: two threads would be inside.
 void vmp_guard_barrier(void) {
-  // It may lack kernel memory for a moment; then the slow one, which needs none.
-  for (unsigned tries = 0; tries < 100; tries++) {
-    if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-    (void)sched_yield();
+  for (unsigned tries = 1; !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); tries++) {
+    if (errno == EPERM) (void)vmp_guard_barrier_open();
+    if (tries % 64 == 0 && membarrier(MEMBARRIER_CMD_GLOBAL)) return;
+    nap(tries < 64 ? 1 : 1000);
   }
-  (void)membarrier(MEMBARRIER_CMD_GLOBAL);
 }
 
 // make_mark maps a page that a fork wipes, and marks it. NULL: not possible here.
@@ -75,12 +84,11 @@ bool vmp_guard_asks_forked(const vmp_guard *guard) { return guard->owner_process
 
 // wait_for_seat: mostly a microsecond, unless the thread isn't running.
 static void wait_for_seat(const vmp_guard_seat *seat) {
-  const struct timespec nap = {0, 50000};
   for (unsigned turns = 0; atomic_load_explicit(seat, memory_order_acquire) != 0; turns++) {
     if (turns < 100) {
       (void)sched_yield();
     } else {
-      (void)nanosleep(&nap, NULL);  // it may be a thread that a yield doesn't let run
+      nap(50);  // it may be a thread that a yield doesn't let run
     }
   }
 }

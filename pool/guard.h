@@ -4,7 +4,8 @@
 // threads' stores visible. Does not own: what they guard.
 //
 // The lock is a mutex that may lean to one thread: a thread that has entered often, with nobody else in between, enters
-// without the mutex from then on, until another thread wants in. Each thread has a SEAT, a word that only it writes:
+// without the mutex from then on, until another thread wants in. A thread has a SEAT, or several: a word that only it
+// writes.
 //
 //     the thread it leans to                       another thread
 //     seat = 1           plain store               take the mutex
@@ -18,9 +19,11 @@
 // the lock leans to somebody else by then, who is inside.)
 //
 // Invariants
-//   - Whoever holds the mutex and isn't the thread that the lock leans to has ended that first: nobody is inside
-//     without the mutex while somebody else holds it. Only who holds the mutex changes `bias`.
-//   - It leans to the thread `streak_of`, by a seat that stays until vmp_guard_drop_bias, which that thread calls.
+//   - Once vmp_guard_lock, _enter_often or a wait has returned, nobody else is inside without the mutex, until it is
+//     given back. Only who holds the mutex changes `bias` (and, in a forked child, its only thread).
+//   - It leans to the thread `streak_of`, by a seat whose memory stays at least until that thread calls
+//     vmp_guard_drop_bias. (One that allocates in the last round of its destructors never does: its cache stays, too,
+//     the seat is 0, and a later thread of the same identity takes its turn over.)
 //   - The condition means "something may have changed": waiters look again (spurious returns are fine).
 //   - In a forked child the mark reads 0: nobody locks, since the thread that held the lock may not exist there.
 #ifndef VMPOOL_POOL_GUARD_H_
@@ -113,8 +116,8 @@ void vmp_guard_wake_all(vmp_guard *guard);
 bool vmp_guard_was_free(vmp_guard *guard);
 
 // vmp_guard_barrier_open says whether the kernel can make every thread of this process see what this one has stored,
-// and this one what they have; vmp_guard_barrier does that. A process that forbids membarrier by a filter does so before
-// it makes a pool.
+// and this one what they have; vmp_guard_barrier does that, and doesn't return before. A process that forbids
+// membarrier by a filter does so before it makes a pool.
 bool vmp_guard_barrier_open(void);
 void vmp_guard_barrier(void);
 

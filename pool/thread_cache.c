@@ -487,12 +487,14 @@ void vmp_caches_close(vmp_pool *pool) {
   if (!forked) vmp_guard_lock(&pool->guard);
   vmp_guard_drop_bias(&pool->guard);  // its seat goes with the cache
   while (pool->caches != NULL) {
-    vmp_cache *cache = pool->caches;
+    vmp_cache *cache = pool->caches, *next = cache->next;
+    bool mine = is_mine(cache);
     int expected = CACHE_LIVE;
     atomic_fetch_or(&cache->gate, VMP_GATE_GONE);
     if (atomic_compare_exchange_strong(&cache->state, &expected, CACHE_ORPHAN)) {
-      unlink_from_pool(pool, cache);
-      if (forked && !is_mine(cache)) vmp_mem_free(cache);  // its thread doesn't exist here
+      pool->caches = next;  // from here on its thread may free it
+      if (next != NULL) next->prev = NULL;
+      if (forked && !mine) vmp_mem_free(cache);  // its thread doesn't exist here
     } else if (forked) {
       unlink_from_pool(pool, cache);  // its thread was leaving at the fork, and doesn't exist here
       vmp_mem_free(cache);

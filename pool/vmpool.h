@@ -5,7 +5,9 @@
 //     After an error nothing has changed, and output parameters are untouched.
 //   - VMP_ERROR_INVALID_VALUE: a handle or an output parameter is NULL, or a struct was not initialised.
 //     VMP_ERROR_FORKED: the process is a fork of the one that made the pool. Neither is named again at each function.
-//   - Functions are thread-safe unless they say otherwise. None calls back into the caller with a lock held.
+//   - Functions are thread-safe unless they say otherwise. None calls back into the caller with a lock held. They are not
+//     for signal handlers, and a thread must not be cancelled (pthread_cancel) inside one. A process that forbids the
+//     system call membarrier by a filter does so before it makes its first pool.
 //   - Handles are opaque and belong to the caller until the matching _close or _destroy.
 //   - Option structs begin with struct_size; use the _INIT macro. Zero means "the default".
 //   - Sizes are bytes. Device addresses are `void *` and are never touched by the library's host code.

@@ -27,7 +27,9 @@ static void *helper_body(void *self) {
   (void)pthread_mutex_lock(&h->mutex);
   while (!h->ends) {
     if (h->busy) {
+      (void)pthread_mutex_unlock(&h->mutex);  // the task may take the pool's lock, and who has that may ask for one
       h->task(h->context);
+      (void)pthread_mutex_lock(&h->mutex);
       h->busy = false;
       (void)pthread_cond_broadcast(&h->changed);
     } else {
@@ -507,6 +509,36 @@ VTEST_F(ThreadCache, ThreadsEndWhileThePoolDoes, pool_rig) {
   }
 }
 
+typedef struct outliving {
+  pool_rig *f;
+  _Atomic int step;
+} outliving;
+
+static void *outlive_the_pool(void *self) {
+  outliving *o = self;
+  rig_free(o->f, rig_alloc(o->f, 2000, o->f->streams[0]), o->f->streams[0]);
+  atomic_store(&o->step, 1);
+  while (atomic_load_explicit(&o->step, memory_order_relaxed) != 2) (void)sched_yield();
+  return NULL;  // its cache of the pool goes now
+}
+
+// Nothing but the cache's state orders what the pool's end and the thread's end do with it: ThreadSanitizer looks.
+VTEST_F(ThreadCache, AThreadEndsAfterThePool, pool_rig) {
+  rig_open(f, 8 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  outliving o = {.f = f};
+  pthread_t threads[3];
+  for (int i = 0; i < 3; i++) {
+    atomic_store(&o.step, 0);
+    VASSERT_INT_EQ(pthread_create(&threads[i], NULL, outlive_the_pool, &o), 0);
+    while (atomic_load(&o.step) == 0) (void)sched_yield();
+  }
+  VASSERT_OK(vmp_pool_destroy(f->pool));
+  f->pool = NULL;
+  atomic_store_explicit(&o.step, 2, memory_order_relaxed);
+  for (int i = 0; i < 3; i++) VASSERT_INT_EQ(pthread_join(threads[i], NULL), 0);
+}
+
 VTEST_F(ThreadCache, AForkedChildHitsNothing, pool_rig) {
   rig_open(f, 8 * GIB, NULL);
   VASSERT_NO_FAILURE();
@@ -636,14 +668,15 @@ VTEST_FP(ThreadCache, Storm, pool_rig, mode, modes, mode_name) {
   VEXPECT_UINT_EQ(stats.blocks, 0);
 }
 
-// Counters and what is live are compared at one moment, whatever other threads do. A hit that comes just before the caches
-// are stopped (the linker sends the pool's own calls here, --wrap) is in the counters, too.
+// Counters and what is live are compared at one moment, whatever other threads do. A hit that comes just before the
+// caches are stopped (the linker sends the pool's own calls here, --wrap) is in the counters, too.
 static helper *last_minute_helper;
 static job *last_minute_job;
 void __real_vmp_caches_stop(vmp_pool *pool);
 void __wrap_vmp_caches_stop(vmp_pool *pool);
 void __wrap_vmp_caches_stop(vmp_pool *pool) {
-  if (last_minute_helper != NULL && pool->cache_stops == 0) helper_do(last_minute_helper, allocate_all, last_minute_job);
+  if (last_minute_helper != NULL && pool->cache_stops == 0)
+    helper_do(last_minute_helper, allocate_all, last_minute_job);
   __real_vmp_caches_stop(pool);
 }
 
