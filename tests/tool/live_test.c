@@ -154,9 +154,8 @@ VTEST_F(Live, APoolThatDoesNotAnswer, rig) {
 
 // ---- top ----
 
+// start_top runs top on the terminal behind f->master.
 static void start_top(rig *f) {
-  f->master = posix_openpt(O_RDWR | O_NOCTTY);
-  if (f->master < 0) VSKIP("no pseudo-terminal can be had here");
   VASSERT_INT_EQ(grantpt(f->master), 0);
   VASSERT_INT_EQ(unlockpt(f->master), 0);
   const struct winsize size = {.ws_row = 24, .ws_col = 120};
@@ -202,6 +201,8 @@ static void press(rig *f, const char *keys) {
 }
 
 VTEST_F(Live, TopIsDrivenByKeys, rig) {
+  f->master = posix_openpt(O_RDWR | O_NOCTTY);
+  if (f->master < 0) VSKIP("no pseudo-terminal can be had here");
   start_top(f);
   VASSERT_NO_FAILURE();
   expect(f, "live test");
