@@ -16,6 +16,7 @@ _Thread_local char vmp_guard_thread __attribute__((tls_model("initial-exec")));
 static bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
 bool vmp_guard_barrier_open(void) { return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); }
+
 // nap lets go of the processor for a while. The C library's nanosleep is a point where a thread may be cancelled, here
 // with the lock.
 static void nap(long microseconds) {

@@ -31,7 +31,7 @@ static bool key_made;
 
 // ---- stopping ----
 
-static bool is_mine(const vmp_cache *cache) { return cache->owner == &vmp_cache_last; }
+static bool is_mine(const vmp_cache *cache) { return cache->owner == vmp_guard_self(); }
 
 // wait_until_idle waits for the end of a hit: some twenty instructions, unless the owner isn't running.
 static void wait_until_idle(vmp_cache *cache) {
@@ -316,7 +316,7 @@ static void adopt(vmp_pool *pool, vmp_cache *cache, vmp_stream stream, vmp_strea
   cache->pool_id = pool->id;
   cache->stream = stream;
   cache->lane = lane;
-  cache->owner = &vmp_cache_last;
+  cache->owner = vmp_guard_self();
   atomic_init(&cache->state, CACHE_LIVE);
   atomic_init(&cache->gate, pool->strong_caches ? VMP_GATE_STRONG : 0);
   cache->next = pool->caches;

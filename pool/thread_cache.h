@@ -80,7 +80,7 @@ struct vmp_cache {
   int64_t max_requested_bytes;
   // Changed under the pool's lock.
   vmp_stream stream;
-  const void *owner;  // the thread's identity
+  const void *owner;  // vmp_guard_self of the thread
   uint32_t num_magazines;
   vmp_stream_index lane;
   vmp_cache *next, *prev;    // of the pool

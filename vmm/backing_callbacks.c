@@ -66,7 +66,7 @@ void callbacks_after_map(const callback_list *list, uint64_t address, uint64_t b
 }
 
 uint64_t vmp_backing_generation(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
-  uint64_t youngest = 0, slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1;
+  uint64_t youngest = 0, slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes);
   while (slot < end) {
     uint32_t word = backing_word(b, slot);
     const place *shared = share_at(b, word);

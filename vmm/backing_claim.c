@@ -1,10 +1,11 @@
 // backing_claim.c: claims that aren't a matter of counting: ranges with holes, which are filled by plans; and what a
 // plan may do, by limits, the device and the effort.
 //
-//     range     | mapped | hole | mapped | hole |      1. count a claim on what is mapped: nobody takes it for the
-//     holes
-//                                                      2. plan, execute (the lock is away), until there is no hole
-//                                                      3. count a claim on what filled the holes; or undo 1
+//     range     | mapped | hole | mapped | hole |
+//
+//     1. count a claim on what is mapped: nobody takes it for the holes
+//     2. plan, execute (the lock is away), until there is no hole
+//     3. count a claim on what filled the holes; or undo 1
 #include "vmm/align.h"
 #include "vmm/backing_internal.h"
 #include "vmm/backing_share.h"

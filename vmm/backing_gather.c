@@ -109,7 +109,7 @@ static bool look_at_hole(const vmp_backing *b, hole h, idle_counts *idle, vmp_ga
 }
 
 void vmp_backing_look_gather(const vmp_backing *b, uint64_t offset, uint64_t bytes, vmp_gather_cost *out_cost) {
-  uint64_t first = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1, slot = first;
+  uint64_t first = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes), slot = first;
   idle_counts idle;
   memset(out_cost, 0, sizeof *out_cost);
   count_idle(b, &idle);

@@ -25,7 +25,7 @@ static bool is_own(const vmp_backing *b, const chunk *c, uint64_t offset, uint64
 
 void vmp_backing_movable(const vmp_backing *b, uint64_t offset, uint64_t bytes, uint64_t *out_offset,
                          uint64_t *out_bytes) {
-  uint64_t slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1;
+  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes);
   uint64_t run = slot, best = slot, best_end = slot;
   while (slot < end) {
     uint32_t word = backing_word(b, slot);

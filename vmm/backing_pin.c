@@ -3,7 +3,7 @@
 #include "vmm/backing_internal.h"
 
 uint64_t vmp_backing_pin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
-  uint64_t slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1, count = 0;
+  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes), count = 0;
   while (slot < end) {
     uint32_t word = backing_word(b, slot);
     place *shared = share_at(b, word);
@@ -24,7 +24,7 @@ uint64_t vmp_backing_pin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
 }
 
 void vmp_backing_unpin(vmp_backing *b, uint64_t offset, uint64_t bytes) {
-  uint64_t slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1;
+  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes);
   while (slot < end) {
     uint32_t word = backing_word(b, slot);
     place *shared = share_at(b, word);

@@ -435,7 +435,7 @@ vmp_status vmp_backing_claim_shared(vmp_backing *b, uint64_t offset, uint64_t by
 }
 
 bool vmp_backing_is_shared(const vmp_backing *b, uint64_t offset, uint64_t bytes) {
-  uint64_t slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1;
+  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes);
   while (slot < end) {
     uint32_t word = backing_word(b, slot);
     if (share_at(b, word) != NULL) return true;
@@ -447,7 +447,7 @@ bool vmp_backing_is_shared(const vmp_backing *b, uint64_t offset, uint64_t bytes
 }
 
 void vmp_backing_keep_apart(vmp_backing *b, uint64_t offset, uint64_t bytes) {
-  uint64_t slot = offset >> b->granule_log2, end = ((offset + bytes - 1) >> b->granule_log2) + 1;
+  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes);
   for (; slot < end; slot++) {
     uint32_t word = backing_word(b, slot);
     const place *shared = share_at(b, word);
