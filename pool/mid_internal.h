@@ -268,7 +268,7 @@ void vmp_mid_index_end_start(vmp_mid *mid, vmp_mid_arena *arena, uint32_t piece)
 void vmp_mid_index_set_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to, uint32_t piece);
 // vmp_mid_index_cover: it holds [from, to), not at the arena's beginning.
 __attribute__((always_inline)) static inline void vmp_mid_index_cover(vmp_mid_arena *arena, uint64_t from, uint64_t to,
-                                                                    uint32_t piece) {
+                                                                      uint32_t piece) {
   if ((from - 1) >> VMP_MID_SECTOR_LOG2 != (to - 1) >> VMP_MID_SECTOR_LOG2) {
     vmp_mid_index_set_cover(arena, from, to, piece);
   }
@@ -346,6 +346,17 @@ vmp_status vmp_mid_edges_alloc(vmp_mid *mid, const vmp_request *request, void *o
 void vmp_mid_edges_check(vmp_mid *mid, vmp_report *report);
 
 // ---- mid_place.c ----
+// How many runs are compared for a request: up to 16, fewer where it has many slots, whose chunks have to be looked at;
+// and no more than four where one of them pins one chunk only. (Over recorded traces a few more runs don't save a chunk
+// then; where the best pins several they do.)
+#define VMP_MID_RUNS_COMPARED UINT64_C(8)
+#define VMP_MID_RUN_SLOTS_COMPARED UINT64_C(256)
+#define VMP_MID_RUNS_COMPARED_WELL UINT64_C(4)
+static inline uint64_t vmp_mid_runs_to_compare(const vmp_mid *mid, uint64_t bytes) {
+  uint64_t slots = (bytes >> mid->granule_log2) + 1;
+  if (slots <= VMP_MID_RUN_SLOTS_COMPARED / VMP_MID_RUNS_COMPARED) return VMP_MID_RUNS_COMPARED;
+  return VMP_MID_RUN_SLOTS_COMPARED / slots + 2;
+}
 // vmp_mid_place_mapped: the best place that needs no mapping. False when there is none.
 bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place);
 // vmp_mid_place_growing: the best place that needs some. False when there is none; *out_blocked then tells whether

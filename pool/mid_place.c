@@ -17,14 +17,11 @@
 #include "pool/mid_internal.h"
 
 enum {
-  RUNS_COMPARED = 16,
-  RUN_SLOTS_COMPARED = 512,  // runs compared times slots of the request, where that is less
   PARTS_COMPARED = 16,
   RUNS_GROWN = 8,
   EXTENTS_COMPARED = 16,
   EXTENTS_FRESH = 8,
-  STATES_WALKED = 64,      // changes of mapping state looked at in one extent
-  RUNS_COMPARED_WELL = 4,  // runs compared where one was found that pins one chunk only
+  STATES_WALKED = 64,  // changes of mapping state looked at in one extent
 };
 
 typedef struct search {
@@ -160,11 +157,10 @@ static bool is_ideal(const search *s) {
   return s->found && !s->best.must_wait && (s->best.cost.chunks_pinned == 0 || s->best.within_bytes == s->bytes);
 }
 
-// is_good: the best of `compared` runs is good enough to stop at. (Over recorded traces a few more runs don't save a
-// chunk then; where the best pins several they do.)
+// is_good: the best of `compared` runs is good enough to stop at.
 static bool is_good(const search *s, uint64_t compared) {
   if (is_ideal(s)) return true;
-  return compared >= RUNS_COMPARED_WELL && s->found && !s->best.must_wait && s->best.cost.chunks_pinned <= 1;
+  return compared >= VMP_MID_RUNS_COMPARED_WELL && s->found && !s->best.must_wait && s->best.cost.chunks_pinned <= 1;
 }
 
 // consider_parts looks for a place in [from, to) that needs no wait: a stretch of parts that the stream may use.
@@ -236,9 +232,7 @@ bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_plac
   if (place_plainly(mid, request, out_place)) return true;
   search s = start(mid, request);
   s.mapped_only = true;
-  uint64_t slots = s.bytes / mid->ops.granule_bytes + 1;
-  uint64_t most = slots <= RUN_SLOTS_COMPARED / RUNS_COMPARED ? RUNS_COMPARED : RUN_SLOTS_COMPARED / slots + 2;
-  uint64_t size = s.bytes;
+  uint64_t most = vmp_mid_runs_to_compare(mid, s.bytes), size = s.bytes;
   for (;;) {
     s.run = vmp_mid_runs_fitting(mid, size);
     for (uint64_t i = 0; i < most && s.run != 0 && !is_good(&s, i); i++) {

@@ -118,8 +118,6 @@ MID_QUICK_INLINE void mid_quick_end_start(vmp_mid *mid, vmp_mid_arena *arena, ui
 }
 
 // ---- allocating ----
-#define MID_QUICK_RUNS 4u  // as many as the search compares where it finds a place that pins one parked chunk
-
 // is_own: the run is one part, which nobody may still touch but the streams of `own_streams`.
 MID_QUICK_INLINE bool mid_quick_is_own(uint32_t run, const vmp_mid_piece *part, uint64_t own_streams) {
   return part->run_end == run && (part->fence.streams & ~own_streams) == 0;
@@ -135,23 +133,49 @@ MID_QUICK_INLINE bool mid_quick_may_pin(const vmp_mid *mid, const vmp_mid_piece 
   return parked != 0 && part->bytes != bytes && part->bytes >> mid->granule_log2 >= (parked & (~parked + 1));
 }
 
-// choose_among goes on where the low end of the best-fitting run pins parked chunks, `low_pins` of them: of a few runs,
-// best fit upwards, the first end that pins none; where each pins some, the first that pins one. 0: it takes a search.
-static inline uint32_t mid_quick_choose_among(const vmp_mid *mid, uint64_t bytes, uint64_t own_streams, uint32_t run,
-                                              uint64_t low_pins, uint64_t *out_offset) {
-  uint32_t best = 0;
-  for (unsigned tried = 0; run != 0 && tried < MID_QUICK_RUNS; tried++) {
+// mid_quick_best: of the places that were looked at, the one that the search would take.
+typedef struct mid_quick_best {
+  uint64_t pins, within_bytes, offset;
+  uint32_t run;
+  bool high;  // the high end of the run
+} mid_quick_best;
+
+// at_edge: a block there would leave one free piece of the run's extent, not two.
+static inline bool mid_quick_at_edge(const vmp_mid *mid, const mid_quick_best *place) {
+  const vmp_mid_piece *part = vmp_mid_piece_at(mid, place->run);
+  return !vmp_mid_is(mid, place->high ? part->next : part->prev, VMP_MID_BARE);
+}
+
+// consider is what better_mapped of mid_place.c says of places that need no wait; larger runs come later.
+MID_QUICK_INLINE void mid_quick_consider(const vmp_mid *mid, mid_quick_best *best, uint32_t run, uint64_t pins,
+                                         bool high, uint64_t bytes) {
+  const vmp_mid_piece *part = vmp_mid_piece_at(mid, run);
+  if (pins > best->pins || (pins == best->pins && part->bytes != best->within_bytes)) return;
+  mid_quick_best place = {.pins = pins, .within_bytes = part->bytes, .run = run, .high = high};
+  place.offset = high ? vmp_mid_piece_end(part) - bytes : part->offset;
+  if (pins == best->pins) {
+    bool edge = mid_quick_at_edge(mid, &place);
+    if (edge != mid_quick_at_edge(mid, best) ? !edge : place.offset > best->offset) return;
+  }
+  *best = place;
+}
+
+// search compares both ends of runs, best fit upwards, as the search of mid_place.c does. Run 0: it takes that one.
+static inline mid_quick_best mid_quick_search(const vmp_mid *mid, uint64_t bytes, uint64_t own_streams, uint32_t run) {
+  const mid_quick_best none = {.pins = UINT64_MAX};
+  mid_quick_best best = none;
+  uint64_t most = vmp_mid_runs_to_compare(mid, bytes);
+  for (uint64_t i = 0; run != 0 && i < most && (i < VMP_MID_RUNS_COMPARED_WELL || best.pins > 1); i++) {
     const vmp_mid_piece *part = vmp_mid_piece_at(mid, run);
-    if (!mid_quick_is_own(run, part, own_streams) || mid_quick_touches_bare(mid, part)) return 0;
-    uint64_t ends[2] = {part->offset, vmp_mid_piece_end(part) - bytes};
-    bool may_pin = mid_quick_may_pin(mid, part, bytes);
-    for (unsigned i = 0; i < 2; i++) {
-      uint64_t pins = low_pins;
-      if (tried + i > 0) pins = may_pin ? mid->ops.pins(mid->ops.self, ends[i], bytes) : 0;
-      if (pins == 0 || (pins == 1 && best == 0)) *out_offset = ends[i];
-      if (pins == 0) return run;
-      if (pins == 1 && best == 0) best = run;
+    vmp_end_pins pins = {0, 0};
+    if (!mid_quick_is_own(run, part, own_streams)) return none;
+    if (mid_quick_may_pin(mid, part, bytes) &&
+        !mid->ops.pins(mid->ops.self, part->offset, vmp_mid_piece_end(part), bytes, &pins)) {
+      return none;
     }
+    mid_quick_consider(mid, &best, run, pins.low, false, bytes);
+    if (best.pins > 0) mid_quick_consider(mid, &best, run, pins.high, true, bytes);
+    if (best.pins == 0) return best;
     run = vmp_mid_runs_next_larger(mid, run);
   }
   return best;
@@ -225,16 +249,13 @@ typedef struct mid_quick_end {
 __attribute__((noinline)) static mid_quick_end mid_quick_claim_elsewhere(vmp_mid *mid, uint32_t run, uint64_t bytes,
                                                                          vmp_stream_index stream,
                                                                          uint64_t own_streams) {
-  const vmp_mid_piece *part = vmp_mid_piece_at(mid, run);
-  uint64_t offset = part->offset;
-  uint64_t pins = mid_quick_may_pin(mid, part, bytes) ? mid->ops.pins(mid->ops.self, offset, bytes) : 0;
-  if (pins != 0) run = mid_quick_choose_among(mid, bytes, own_streams, run, pins, &offset);
+  mid_quick_best best = mid_quick_search(mid, bytes, own_streams, run);
   vmp_fence moved;  // by nobody: num_moved is 0
-  if (run != 0) {
-    mid_quick_cut cut = mid_quick_look(mid, run, offset, bytes);
+  if (best.run != 0) {
+    mid_quick_cut cut = mid_quick_look(mid, best.run, best.offset, bytes);
     if (mid_quick_is_ready(mid, &cut) &&
-        mid->ops.claim(mid->ops.self, offset, bytes, stream, VMP_EFFORT_MAPPED, &moved) == VMP_OK) {
-      return (mid_quick_end){offset, run};
+        mid->ops.claim(mid->ops.self, best.offset, bytes, stream, VMP_EFFORT_MAPPED, &moved) == VMP_OK) {
+      return (mid_quick_end){best.offset, best.run};
     }
   }
   return (mid_quick_end){0, 0};
@@ -246,7 +267,8 @@ __attribute__((noinline)) static mid_quick_end mid_quick_claim_elsewhere(vmp_mid
 // isn't that simple, and nothing has changed.
 MID_QUICK_INLINE vmp_mid_piece *mid_quick_alloc(vmp_mid *mid, uint64_t bytes, vmp_stream_index stream,
                                                 uint64_t own_streams) {
-  if (!vmp_mid_is_up_to_date(mid) || mid->ops.pins == NULL || mid->ops.claim_again == NULL || *mid->ops.glance.num_moved > 0) return NULL;
+  bool can = mid->ops.pins != NULL && mid->ops.claim_again != NULL && *mid->ops.glance.num_moved == 0;
+  if (!can || !vmp_mid_is_up_to_date(mid)) return NULL;
   uint32_t run = mid_quick_fitting(mid, bytes);
   if (run == 0 || !mid_quick_is_own(run, vmp_mid_piece_at(mid, run), own_streams)) return NULL;
   uint64_t offset = vmp_mid_piece_at(mid, run)->offset;

@@ -406,7 +406,7 @@ void vmp_backing_get_stats(const vmp_backing *b, vmp_backing_stats *out) {
   out->ahead_unused_bytes = b->chunks.ahead_unused_bytes;
   out->hard_limit_bytes = b->chunks.hard_limit_bytes;
   out->soft_limit_bytes = b->chunks.soft_limit_bytes;
-  out->metadata_bytes = sizeof *b + b->leaf_bytes + vmp_node_pool_bytes(&b->chunks.records) +
+  out->metadata_bytes = sizeof *b + b->leaf_bytes + chunk_store_metadata_bytes(&b->chunks) +
                         vmp_node_pool_bytes(&b->details) + vmp_node_pool_bytes(&b->places) + b->page_ranges_capacity * sizeof *b->page_ranges;
   for (unsigned order = 0; order < CHUNK_ORDERS; order++) {
     if (b->chunks.parked[order].count > 0) out->largest_parked_bytes = b->granule_bytes << order;

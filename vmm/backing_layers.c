@@ -159,18 +159,40 @@ static bool op_claim_again(void *self, uint64_t offset, uint64_t bytes) {
   return true;
 }
 
-static uint64_t op_pins(void *self, uint64_t offset, uint64_t bytes) {
+// step_of: the word at `slot`, and the slot up to which it surely is the same.
+static inline uint32_t step_of(const vmp_backing *b, const reservation *r, uint64_t slot, uint64_t *out_next) {
+  uint64_t index = slot - r->first_slot;
+  const uint32_t *leaf = r->leaves[index / LEAF_SLOTS];
+  *out_next = slot + GROUP_SLOTS - index % GROUP_SLOTS;
+  uint32_t word = leaf == NULL ? 0 : leaf[index % LEAF_SLOTS / GROUP_SLOTS];
+  if (word < WORD_DETAIL) return word;
+  *out_next = slot + 1;
+  return backing_detail(b, word & WORD_INDEX)->words[index % GROUP_SLOTS];
+}
+
+// Looks at words, of which a cache line tells of many chunks, and at no chunk. Where the ends overlap, as they do in a
+// range that fits well, a word is looked at once.
+static bool op_pins(void *self, uint64_t from, uint64_t to, uint64_t bytes, vmp_end_pins *out) {
   const vmp_backing *b = self;
-  uint64_t slot = backing_first_slot(b, offset), end = backing_end_slot(b, offset, bytes), pins = 0;
+  uint64_t slot = backing_first_slot(b, from), end = backing_end_slot(b, from, to - from), next;
+  uint64_t low_end = backing_end_slot(b, from, bytes), high_slot = backing_first_slot(b, to - bytes);
   const reservation *r = backing_reservation_of(b, slot);
-  while (slot < end) {
-    uint32_t word = r == NULL ? 0 : backing_word_in(b, r, slot);
-    if (!word_is_home(word)) return UINT64_MAX;
-    const chunk *c = backing_chunk(b, word & WORD_INDEX);
-    if (c->state == CHUNK_PARKED) pins++;
-    slot = c->home + chunk_slots(c);
+  uint32_t low = 0, high = 0;  // the chunks that were counted last
+  *out = (vmp_end_pins){0, 0};
+  for (; slot < end; slot = next < low_end || next > high_slot ? next : high_slot) {
+    uint32_t word = r == NULL ? 0 : step_of(b, r, slot, &next), id = word & WORD_INDEX;
+    if (!word_is_home(word)) return false;
+    if (!chunk_is_parked(&b->chunks, id)) continue;
+    if (slot < low_end && id != low) {
+      out->low++;
+      low = id;
+    }
+    if (next > high_slot && id != high) {
+      out->high++;
+      high = id;
+    }
   }
-  return pins;
+  return true;
 }
 
 static vmp_status op_claim_shared(void *self, uint64_t offset, uint64_t bytes, const vmp_shared_part *parts,

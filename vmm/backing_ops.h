@@ -69,6 +69,11 @@ typedef struct vmp_backing_glance {
   const uint64_t *num_moved;      // chunks that must_wait may be about
 } vmp_backing_glance;
 
+// vmp_end_pins: parked chunks under the two ends of a range.
+typedef struct vmp_end_pins {
+  uint64_t low, high;
+} vmp_end_pins;
+
 typedef struct vmp_backing_ops {
   void *self;
   uint64_t granule_bytes;
@@ -94,13 +99,13 @@ typedef struct vmp_backing_ops {
   vmp_status (*claim)(void *self, uint64_t offset, uint64_t bytes, vmp_stream_index stream, vmp_effort effort,
                       vmp_fence *out_fence);
 
-  // pins tells how many parked chunks a claim of the range would pin; UINT64_MAX: the range is not wholly in chunks that
-  // live there. As cost, but looks at nothing else. NULL: not to be had.
-  uint64_t (*pins)(void *self, uint64_t offset, uint64_t bytes);
+  // pins tells how many parked chunks claims of the first and of the last `bytes` of [from, to) would pin. False: one
+  // of the two doesn't lie wholly in chunks that live there. As cost, but looks at nothing else. NULL: not to be had.
+  bool (*pins)(void *self, uint64_t from, uint64_t to, uint64_t bytes, vmp_end_pins *out);
 
   // claim_again is claim, effort MAPPED, where every chunk of the range is live already and none was moved: nobody but
-  // the fences of the addresses says who may still touch it. False: it isn't so, and nothing has changed. NULL: not to be
-  // had.
+  // the fences of the addresses says who may still touch it. False: it isn't so, and nothing has changed. NULL: not to
+  // be had.
   bool (*claim_again)(void *self, uint64_t offset, uint64_t bytes);
 
   // release undoes one claim of exactly this range; chunks that nobody touches any more are parked. `fence`

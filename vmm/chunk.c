@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "vmm/memory.h"
+
 void chunk_store_init(chunk_store *store, uint64_t granule_bytes) {
   memset(store, 0, sizeof *store);
   store->granule_bytes = granule_bytes;
@@ -11,14 +13,35 @@ void chunk_store_init(chunk_store *store, uint64_t granule_bytes) {
   vmp_node_pool_init_row(&store->records, sizeof(chunk), CHUNK_RECORDS, CHUNK_RECORDS_SHARE);
 }
 
-void chunk_store_finish(chunk_store *store) { vmp_node_pool_finish(&store->records); }
+void chunk_store_finish(chunk_store *store) {
+  vmp_node_pool_finish(&store->records);
+  vmp_mem_free(store->parked_bits);
+  store->parked_bits = NULL;
+  store->parked_words = 0;
+}
+
+uint64_t chunk_store_metadata_bytes(const chunk_store *store) {
+  return vmp_node_pool_bytes(&store->records) + store->parked_words * sizeof *store->parked_bits;
+}
 
 uint64_t chunk_room(const chunk_store *store, uint64_t limit_bytes) {
   return limit_bytes > store->held_bytes ? limit_bytes - store->held_bytes : 0;
 }
 
+// reserve_bit makes room for the next record's bit. False: no host memory.
+static bool reserve_bit(chunk_store *store) {
+  uint64_t words = store->parked_words, wanted = (store->records.touched + UINT64_C(1)) / 64 + 1;
+  if (wanted <= words) return true;
+  uint64_t room = words * 2 > wanted ? words * 2 : wanted;
+  uint64_t *bits = vmp_mem_resize(store->parked_bits, (size_t)words, (size_t)room, sizeof *bits);
+  if (bits == NULL) return false;
+  store->parked_bits = bits;
+  store->parked_words = room;
+  return true;
+}
+
 uint32_t chunk_new(chunk_store *store, unsigned order) {
-  if (!vmp_node_pool_reserve(&store->records, 1)) return 0;
+  if (!reserve_bit(store) || !vmp_node_pool_reserve(&store->records, 1)) return 0;
   uint32_t id = vmp_node_take(&store->records);
   chunk *c = chunk_at(store, id);
   c->order = (uint8_t)order;
@@ -81,12 +104,24 @@ static void note_less_idle(chunk_store *store) {
   if (idle < store->least_idle_bytes) store->least_idle_bytes = idle;
 }
 
+// enter_parked puts a chunk into its parked list, behind `prev`.
+static void enter_parked(chunk_store *store, uint32_t id, uint32_t prev) {
+  chunk *c = chunk_at(store, id);
+  c->state = CHUNK_PARKED;
+  c->live = 0;
+  link_after(store, parked_list(store, c), id, prev);
+  store->parked_orders |= UINT64_C(1) << c->order;
+  store->parked_bits[id / 64] |= UINT64_C(1) << (id % 64);
+  store->parked_bytes += chunk_bytes(store, c);
+}
+
 static void leave_parked(chunk_store *store, uint32_t id) {
   chunk *c = chunk_at(store, id);
   unlink_chunk(store, parked_list(store, c), id);
   if (store->parked[c->order].head == 0 && store->parked[CHUNK_ORDERS + c->order].head == 0) {
     store->parked_orders &= ~(UINT64_C(1) << c->order);
   }
+  store->parked_bits[id / 64] &= ~(UINT64_C(1) << (id % 64));
   store->parked_bytes -= chunk_bytes(store, c);
   note_less_idle(store);
 }
@@ -112,25 +147,16 @@ void chunk_to_live(chunk_store *store, uint32_t id) {
 
 void chunk_to_parked(chunk_store *store, uint32_t id) {
   chunk *c = chunk_at(store, id);
-  c->state = CHUNK_PARKED;
-  c->live = 0;
   c->apart = 0;
   c->stamp = ++store->stamp;
-  link_after(store, parked_list(store, c), id, parked_list(store, c)->tail);
-  store->parked_orders |= UINT64_C(1) << c->order;
-  store->parked_bytes += chunk_bytes(store, c);
+  enter_parked(store, id, parked_list(store, c)->tail);
 }
 
 void chunk_back_to_parked(chunk_store *store, uint32_t id) {
-  chunk *c = chunk_at(store, id);
-  chunk_list *list = parked_list(store, c);
-  uint32_t prev = list->tail;
+  const chunk *c = chunk_at(store, id);
+  uint32_t prev = parked_list(store, c)->tail;
   while (prev != 0 && chunk_at(store, prev)->stamp > c->stamp) prev = chunk_at(store, prev)->prev;
-  c->state = CHUNK_PARKED;
-  c->live = 0;
-  link_after(store, list, id, prev);
-  store->parked_orders |= UINT64_C(1) << c->order;
-  store->parked_bytes += chunk_bytes(store, c);
+  enter_parked(store, id, prev);
 }
 
 void chunk_to_transit(chunk_store *store, uint32_t id) {
@@ -233,6 +259,9 @@ void chunk_store_check(const chunk_store *store, vmp_report *report) {
   for (uint32_t id = 1; id <= store->records.touched; id++) {
     const chunk *c = chunk_at(store, id);
     if (c->used != 0 && c->ahead != 0) unused += chunk_bytes(store, c);
+    if (id >= store->parked_words * 64 || chunk_is_parked(store, id) != (c->used != 0 && c->state == CHUNK_PARKED)) {
+      vmp_report_fault(report, "chunk: %u is in state %u, and its bit says otherwise", id, c->state);
+    }
   }
   if (unused != store->ahead_unused_bytes || unused > store->ahead_bytes) {
     vmp_report_fault(report, "chunk: %llu bytes made ahead are said to be unused, and %llu are",

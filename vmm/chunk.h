@@ -21,8 +21,12 @@
 //   - a chunk is in a list if and only if it is PARKED or SPARE; live = 0 in every state but LIVE.
 //   - stamps rise along each parked list.
 //   - parked_orders has a bit for each parked list that isn't empty; num_moved counts the chunks with a moved fence.
+//   - parked_bits has a bit for each record: whether it is PARKED. (To look at many chunks of which that is all that is
+//     asked takes a cache line or two, and not one of each.)
 #ifndef VMPOOL_VMM_CHUNK_H_
 #define VMPOOL_VMM_CHUNK_H_
+
+#include <stddef.h>
 
 #include "vmm/clock.h"
 #include "vmm/driver.h"
@@ -38,18 +42,16 @@ typedef enum chunk_state { CHUNK_TRANSIT = 0, CHUNK_LIVE, CHUNK_PARKED, CHUNK_SP
 
 typedef enum chunk_lost { CHUNK_LOST_NOT = 0, CHUNK_LOST_UNMAPPED, CHUNK_LOST_ACCESS } chunk_lost;
 
+// The record is three times 32 bytes, none of which lies in two cache lines: what a claim asks is in the second, what
+// it and a release change in the first.
 typedef struct chunk {
   uint32_t next, prev;  // in its list; first, so that a free record's link lies there
-  uint64_t home;        // first slot, while it is mapped there alone
-  vmp_cu_handle handle;
   vmp_fence fence;      // who may still touch bytes that were released
-  vmp_fence moved;      // who used it at earlier places, when it was moved here; see chunk_set_moved
-  uint64_t stamp;       // when it was parked
-  uint64_t generation;  // of its mapping at home
   uint32_t live;        // claims that touch it
   uint32_t pins;        // of these claims, the ones that keep it where it is (backing_pin.c)
-  uint32_t aliases;     // retiring places that still show it
-  uint32_t shares;      // the first of its shared places; 0: it is mapped at home alone
+
+  uint64_t home;    // first slot, while it is mapped there alone
+  vmp_fence moved;  // who used it at earlier places, when it was moved here; see chunk_set_moved
   uint8_t order;
   uint8_t state;   // chunk_state
   uint8_t used;    // 0: a free record
@@ -58,7 +60,14 @@ typedef struct chunk {
   uint8_t ahead;   // 1: made ahead of need, and nobody has used it yet
   uint8_t sealed;  // 1: no claim may come, until it has one place only; live claims stay (backing_compact.h)
   uint8_t lost;    // chunk_lost: live, but not mapped at home
+
+  vmp_cu_handle handle;
+  uint64_t stamp;       // when it was parked
+  uint64_t generation;  // of its mapping at home
+  uint32_t aliases;     // retiring places that still show it
+  uint32_t shares;      // the first of its shared places; 0: it is mapped at home alone
 } chunk;
+_Static_assert(offsetof(chunk, home) == 32 && offsetof(chunk, handle) == 64 && sizeof(chunk) == 96, "as said above");
 
 typedef struct chunk_list {
   uint32_t head, tail;
@@ -70,6 +79,8 @@ typedef struct chunk_store {
   uint64_t granule_bytes;
   chunk_list parked[PARKED_LISTS], spare[CHUNK_ORDERS];
   uint64_t parked_orders, num_moved;
+  uint64_t *parked_bits;  // 64 * parked_words
+  uint64_t parked_words;
   uint64_t stamp;
   uint64_t hard_limit_bytes, soft_limit_bytes;
   uint64_t held_bytes, parked_bytes, spare_bytes, mapped_bytes, peak_mapped_bytes, broken_bytes;
@@ -81,6 +92,10 @@ typedef struct chunk_store {
 
 static inline chunk *chunk_at(const chunk_store *store, uint32_t id) {
   return vmp_node_in_row(&store->records, id, sizeof(chunk));
+}
+// chunk_is_parked: what its state says.
+static inline bool chunk_is_parked(const chunk_store *store, uint32_t id) {
+  return (store->parked_bits[id / 64] >> (id % 64) & 1) != 0;
 }
 static inline uint64_t chunk_slots(const chunk *c) { return UINT64_C(1) << c->order; }
 // chunk_users: everybody who may still touch the chunk's memory, here or at its earlier places.
@@ -99,6 +114,7 @@ static inline void chunk_set_moved(chunk_store *store, chunk *c, vmp_fence fence
 void chunk_store_init(chunk_store *store, uint64_t granule_bytes);
 // chunk_store_finish frees the records; handles must have been released.
 void chunk_store_finish(chunk_store *store);
+uint64_t chunk_store_metadata_bytes(const chunk_store *store);
 
 // chunk_room: how many bytes may be created under a limit.
 uint64_t chunk_room(const chunk_store *store, uint64_t limit_bytes);

@@ -71,6 +71,9 @@ VTEST_F(BackingCheck, TheDetailsOfGroups, rig) {
 VTEST_F(BackingCheck, WhatCanBeSeenAtAGlance, rig) {
   CORRUPT(f, f->backing->chunks.parked_orders, 0, "the bit of the parked lists of order 0 is wrong");
   CORRUPT(f, f->backing->chunks.parked_orders, 3, "the bit of the parked lists of order 1 is wrong");
+  CORRUPT(f, f->backing->chunks.parked_bits[0], 0, "is in state 2, and its bit says otherwise");
+  CORRUPT(f, f->backing->chunks.parked_bits[0], UINT64_MAX, "is in state 1, and its bit says otherwise");
+  CORRUPT(f, f->backing->chunks.parked_words, 0, "and its bit says otherwise");
   CORRUPT(f, f->backing->chunks.num_moved, 1, "0 chunks were moved under work, but 1 are counted");
   CORRUPT(f, first_chunk(f)->moved, ((vmp_fence){1, 1}), "1 chunks were moved under work, but 0 are counted");
 }

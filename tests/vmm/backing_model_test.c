@@ -153,15 +153,33 @@ static void try_shared(model *m, vtest_rng *rng) {
   m->refused++;
 }
 
+// compare_ends: of a range, pins counts at both ends what the cost of each end does; where the range is at home, they
+// are.
+static void compare_ends(const model *m, const claim *c, bool at_home, vtest_rng *rng) {
+  const vmp_backing_ops *ops = &m->rig.ops;
+  uint64_t from = m->rig.base + c->offset, to = from + c->bytes, bytes = 1 + vtest_rng_below(rng, c->bytes);
+  vmp_end_pins pins;
+  if (!ops->pins(ops->self, from, to, bytes, &pins)) {
+    VEXPECT_FALSE(at_home);
+    return;
+  }
+  VEXPECT_UINT_EQ(pins.low, ops->cost(ops->self, from, bytes, m->indices[c->stream]).chunks_pinned);
+  VEXPECT_UINT_EQ(pins.high, ops->cost(ops->self, to - bytes, bytes, m->indices[c->stream]).chunks_pinned);
+}
+
 // claim_again says yes only where the cost of the range is nothing at all, and pins counts what the cost does.
-static bool try_again(const model *m, const claim *c) {
+static bool try_again(const model *m, const claim *c, vtest_rng *rng) {
   const vmp_backing_ops *ops = &m->rig.ops;
   vmp_cost cost = ops->cost(ops->self, m->rig.base + c->offset, c->bytes, m->indices[c->stream]);
-  uint64_t pins = ops->pins(ops->self, m->rig.base + c->offset, c->bytes);
-  if (pins != UINT64_MAX) VEXPECT_UINT_EQ(pins, cost.chunks_pinned);
-  if (cost.slots_to_map > 0) VEXPECT_UINT_EQ(pins, UINT64_MAX);
+  vmp_end_pins pins;
+  bool at_home = ops->pins(ops->self, m->rig.base + c->offset, m->rig.base + c->offset + c->bytes, c->bytes, &pins);
+  if (at_home) VEXPECT_UINT_EQ(pins.low, cost.chunks_pinned);
+  if (at_home) VEXPECT_UINT_EQ(pins.high, cost.chunks_pinned);
+  if (cost.slots_to_map > 0) VEXPECT_FALSE(at_home);
+  compare_ends(m, c, at_home, rng);
   if (!ops->claim_again(ops->self, m->rig.base + c->offset, c->bytes)) return false;
-  VEXPECT_UINT_EQ(pins, 0);
+  VEXPECT_TRUE(at_home);
+  VEXPECT_UINT_EQ(pins.low, 0);
   VEXPECT_UINT_EQ(cost.slots_to_map, 0);
   VEXPECT_FALSE(cost.blocked);
   VEXPECT_FALSE(cost.must_wait);
@@ -180,7 +198,7 @@ static void try_claim(model *m, vtest_rng *rng) {
   }
   if (m->num_claims == MAX_CLAIMS || overlaps(m, c.offset, c.bytes)) return;
   vmp_fence after = VMP_FENCE_NONE;
-  if (vtest_rng_chance(rng, 1, 2) && try_again(m, &c)) {
+  if (vtest_rng_chance(rng, 1, 2) && try_again(m, &c, rng)) {
     m->again++;
     enter(m, c, after);
     return;

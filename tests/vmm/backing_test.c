@@ -27,6 +27,14 @@ VTEST_F(Backing, ClaimMapsWholeSlotsAndReleaseParksThem, rig) {
 }
 
 // Chunks of 4 MiB: [0, 4) and [4, 8) MiB; beyond 8 MiB nothing is mapped.
+// expect_pins: what the first and the last `bytes` of [from, to) would pin; -1: it isn't said.
+static void expect_pins(rig *f, uint64_t from, uint64_t to, uint64_t bytes, int low, int high) {
+  vmp_end_pins pins;
+  bool said = f->ops.pins(f->ops.self, f->base + from, f->base + to, bytes, &pins);
+  VEXPECT_INT_EQ(said ? (int)pins.low : -1, low);
+  VEXPECT_INT_EQ(said ? (int)pins.high : -1, high);
+}
+
 VTEST_F(Backing, WhatIsLiveIsClaimedAgain, rig) {
   vmp_backing_options options = rig_options(4 * MIB);
   rig_open(f, GIB, 16 * GIB, &options);
@@ -38,8 +46,9 @@ VTEST_F(Backing, WhatIsLiveIsClaimedAgain, rig) {
   VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 8 * MIB, MIB));      // unmapped
   VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 7 * MIB, 2 * MIB));  // partly
   VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 16 * GIB, MIB));     // in no reservation
-  VEXPECT_UINT_EQ(ops->pins(ops->self, f->base + MIB, 4 * MIB), 0);
-  VEXPECT_UINT_EQ(ops->pins(ops->self, f->base + 7 * MIB, 2 * MIB), UINT64_MAX);
+  expect_pins(f, MIB, 5 * MIB, 4 * MIB, 0, 0);
+  expect_pins(f, 7 * MIB, 9 * MIB, 2 * MIB, -1, -1);
+  expect_pins(f, 0, 9 * MIB, MIB, -1, -1);
   rig_release(f, 0, 8 * MIB, VMP_FENCE_NONE);
   VEXPECT_UINT_EQ(rig_stats(f).parked_bytes, 0);  // each is claimed still
   rig_check(f);
@@ -47,8 +56,11 @@ VTEST_F(Backing, WhatIsLiveIsClaimedAgain, rig) {
   VEXPECT_UINT_EQ(rig_stats(f).parked_bytes, 4 * MIB);  // the second one isn't
   VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 5 * MIB, MIB));
   VEXPECT_FALSE(ops->claim_again(ops->self, f->base + 3 * MIB, 2 * MIB));  // the first is, the second isn't
-  VEXPECT_UINT_EQ(ops->pins(ops->self, f->base + 5 * MIB, MIB), 1);
-  VEXPECT_UINT_EQ(ops->pins(ops->self, f->base + 3 * MIB, 2 * MIB), 1);
+  expect_pins(f, 5 * MIB, 6 * MIB, MIB, 1, 1);
+  expect_pins(f, 3 * MIB, 5 * MIB, 2 * MIB, 1, 1);
+  expect_pins(f, 0, 8 * MIB, MIB, 0, 1);
+  expect_pins(f, 0, 8 * MIB, 4 * MIB, 0, 1);
+  expect_pins(f, MIB, 8 * MIB, 4 * MIB, 1, 1);  // the first reaches into the second chunk
   rig_check(f);
   rig_release(f, MIB, MIB, VMP_FENCE_NONE);
   VEXPECT_UINT_EQ(rig_stats(f).parked_bytes, 8 * MIB);
