@@ -150,13 +150,16 @@ uint32_t vmp_slab_take_ready(vmp_slab *slab, size_t class_index, vmp_stream_inde
     vmp_card *card = chosen.span->card;
     uint64_t address = atomic_load_explicit(&card->address, memory_order_relaxed);
     if (address == 0) break;  // spans of a class are all published, or none is
+    uint64_t used = 0;
+    uint32_t before = taken;
     for (; chosen.bits != 0 && taken < max; taken++) {
       uint64_t bit = choose_bit(slab, chosen.bits);
       chosen.bits &= ~bit;
-      (void)vmp_span_use(class, chosen.span, bit);
+      used |= bit;
       uint32_t index = vmp_lowest_bit(bit);
       out_objects[taken] = (vmp_slab_object){address + index * class->bytes, &card->words[index]};
     }
+    vmp_span_use_some(class, chosen.span, used, taken - before);
   }
   return taken;
 }

@@ -106,8 +106,8 @@ struct vmp_slab {
   size_t max_user;
   vmp_slab_class *classes;  // num_default + max_user, which never move
   vmp_class_table user;
-  vmp_span **lists;    // of all default classes; others have their own
-  uint64_t num_lists;  // of all classes
+  vmp_span **lists;                      // of all default classes; others have their own
+  uint64_t num_lists;                    // of all classes
   _Atomic uint64_t adoptions;            // of other classes; read without the lock, too
   vmp_node_pool spans;                   // of struct vmp_span
   vmp_node_pool cards[VMP_CARD_SIZES];   // their memory, by capacity
@@ -188,6 +188,15 @@ static inline vmp_fence vmp_span_use(vmp_slab_class *class, vmp_span *span, uint
   vmp_span_list(class, span);
   class->num_used++;
   return group->fence;
+}
+
+// vmp_span_use_some takes the free objects of `bits`, `count` of them, out of their groups.
+static inline void vmp_span_use_some(vmp_slab_class *class, vmp_span *span, uint64_t bits, uint32_t count) {
+  for (unsigned i = 0; i < VMP_GROUPS; i++) span->groups[i].bits &= ~bits;
+  vmp_span_unlist(class, span);
+  span->num_free = (uint8_t)(span->num_free - count);
+  vmp_span_list(class, span);
+  class->num_used += count;
 }
 
 // vmp_span_group_for: the group that takes an object with this fence at the least loss. FIRST isn't of the same

@@ -1,4 +1,4 @@
-// thread_cache.c: making, refilling, stopping, emptying and ending thread caches. See thread_cache.h.
+// thread_cache.c: making, finding, stopping, emptying and ending thread caches. See thread_cache.h.
 //
 // A cache belongs to its thread and to its pool, and either may end first:
 //
@@ -6,16 +6,12 @@
 //     LIVE ──(the pool ends)────> ORPHAN                                       ──> freed by the thread, later
 //
 // A pool that ends waits for threads that are LEAVING.
-#include "pool/thread_cache.h"
-
 #include <pthread.h>
 #include <sched.h>
 
+#include "pool/thread_cache_internal.h"
 #include "vmm/memory.h"
 
-#define MAX_OBJECTS 32u   // of a magazine
-#define FIRST_OBJECTS 4u  // its first capacity; it doubles each time it was too small
-#define MAX_MAGAZINE_BYTES (UINT64_C(1) << 20)
 #define MAX_CACHES_OF_THREAD 64u  // of one pool; further streams of the thread go without
 #define SHARE_LOG2 8u             // all caches together: 1/256 of the memory there may be
 
@@ -78,8 +74,7 @@ static vmp_cache *cache_of(const vmp_pool *pool, vmp_stream stream) {
   return cache;
 }
 
-// fold enters in the pool's books what a cache has counted. The cache is the caller's own, or stopped.
-static void fold(vmp_pool *pool, vmp_cache *cache) {
+void vmp_cache_fold(vmp_pool *pool, vmp_cache *cache) {
   int64_t live = (int64_t)vmp_pool_counted_live_bytes(pool) + cache->max_live_bytes;
   if (live > (int64_t)pool->peak_live_bytes) pool->peak_live_bytes = (uint64_t)live;
   if (live > (int64_t)pool->step_live_bytes) pool->step_live_bytes = (uint64_t)live;
@@ -97,14 +92,14 @@ static void fold(vmp_pool *pool, vmp_cache *cache) {
 
 void vmp_cache_fold_own(vmp_pool *pool, vmp_stream stream) {
   vmp_cache *cache = vmp_cache_is_last(pool, stream) ? vmp_cache_last.cache : cache_of(pool, stream);
-  if (cache != NULL && cache->pool_id == pool->id) fold(pool, cache);
+  if (cache != NULL && cache->pool_id == pool->id) vmp_cache_fold(pool, cache);
 }
 
 void vmp_caches_fold(vmp_pool *pool) {
   pool->cached_bytes = 0;
   if (pool->caches == NULL) return;
   vmp_caches_stop(pool);
-  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) fold(pool, cache);
+  for (vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) vmp_cache_fold(pool, cache);
   pool->cached_bytes = vmp_caches_bytes(pool);
   vmp_caches_go(pool);
 }
@@ -131,7 +126,8 @@ void vmp_caches_by_stream(vmp_pool *pool, uint64_t out_bytes[VMP_TALLY_STREAMS])
 }
 
 static uint64_t cache_size(uint32_t num_magazines) {
-  return sizeof(vmp_cache) + (uint64_t)num_magazines * (sizeof(vmp_magazine) + MAX_OBJECTS * sizeof(vmp_slab_object));
+  return sizeof(vmp_cache) +
+         (uint64_t)num_magazines * (sizeof(vmp_magazine) + VMP_CACHE_MAX_OBJECTS * sizeof(vmp_slab_object));
 }
 
 uint64_t vmp_caches_metadata(const vmp_pool *pool) {
@@ -144,8 +140,7 @@ uint64_t vmp_caches_metadata(const vmp_pool *pool) {
 
 // ---- giving back ----
 
-// give_back gives the oldest `count` objects of a magazine back to slab. The cache is the caller's own, or stopped.
-static void give_back(vmp_pool *pool, vmp_magazine *magazine, uint32_t count, vmp_fence fence) {
+void vmp_cache_give_back(vmp_pool *pool, vmp_magazine *magazine, uint32_t count, vmp_fence fence) {
   for (uint32_t i = 0; i < count; i++) {
     const vmp_slab_object *object = &magazine->objects[i];
     vmp_card *card = vmp_span_map_find(&pool->span_map, object->address);
@@ -162,11 +157,11 @@ static void empty(vmp_pool *pool, vmp_cache *cache) {
     vmp_magazine *magazine = &cache->magazines[i];
     uint32_t count = vmp_magazine_count(magazine);
     if (count > 0 && vmp_fence_is_none(fence)) fence = vmp_clock_fence(pool->clock, cache->lane);
-    give_back(pool, magazine, count, fence);
+    vmp_cache_give_back(pool, magazine, count, fence);
     pool->cache_capacity_bytes -= vmp_magazine_capacity(magazine) * magazine->bytes;
     magazine->end = magazine->objects;
   }
-  fold(pool, cache);
+  vmp_cache_fold(pool, cache);
 }
 
 void vmp_caches_empty(vmp_pool *pool) {
@@ -305,7 +300,7 @@ static vmp_cache *make(const vmp_pool *pool) {
   vmp_slab_object *objects = (vmp_slab_object *)&cache->magazines[count];
   for (uint32_t i = 0; i < count; i++) {
     vmp_magazine *magazine = &cache->magazines[i];
-    magazine->top = magazine->end = magazine->objects = objects + (size_t)i * MAX_OBJECTS;
+    magazine->top = magazine->end = magazine->objects = objects + (size_t)i * VMP_CACHE_MAX_OBJECTS;
   }
   return cache;
 }
@@ -345,9 +340,7 @@ static void rename_stream(vmp_cache *cache, vmp_stream_index lane) {
   }
 }
 
-// find returns the calling thread's cache for a stream, made where there is none and `may_allocate`, and puts it at
-// hand. NULL: none can be had. The lock is held.
-static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane, bool may_allocate) {
+vmp_cache *vmp_cache_find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane, bool may_allocate) {
   if (pool->slab == NULL || pool->uncached > 0 || pool->guard.mark == NULL || vmp_caches_bound(pool) == 0) return NULL;
   uint32_t count = 0;
   vmp_cache *found = NULL;
@@ -377,65 +370,15 @@ static vmp_cache *find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane,
   return found;
 }
 
-// ---- misses ----
-
-// grow doubles what a magazine may hold, within its own and everybody's bounds. It begins with as much as a span has,
-// so that a thread uses up whole spans: two threads that change words of one card would take the line from each other.
-static void grow(vmp_pool *pool, const vmp_cache *cache, vmp_magazine *magazine, size_t class_index) {
-  uint64_t capacity = vmp_magazine_capacity(magazine), wanted = capacity * 2;
-  if (capacity == 0) {
-    vmp_slab_shape shape = vmp_slab_shape_of(pool->slab, class_index);
-    magazine->bytes = shape.bytes;
-    magazine->full_word = vmp_block_on(vmp_block_word(VMP_LAYER_SLAB, shape.bytes), cache->lane);
-    magazine->reciprocal = shape.reciprocal;
-    magazine->num_objects = shape.num_objects;
-    magazine->max = MAX_MAGAZINE_BYTES / shape.bytes;
-    if (magazine->max > MAX_OBJECTS) magazine->max = MAX_OBJECTS;
-    wanted = shape.num_objects < FIRST_OBJECTS ? FIRST_OBJECTS : shape.num_objects;
-  }
-  if (wanted > magazine->max) wanted = magazine->max;
-  uint64_t bound = vmp_caches_bound(pool);
-  uint64_t room = bound < pool->cache_capacity_bytes ? 0 : (bound - pool->cache_capacity_bytes) / magazine->bytes;
-  if (wanted > capacity + room) wanted = capacity + room;
-  pool->cache_capacity_bytes += (wanted - capacity) * magazine->bytes;
-  magazine->end = magazine->objects + wanted;
-}
-
 void vmp_cache_bring(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane) {
   // One that is closed may be of a pool that is gone, or of a stream that was retired.
   if (!vmp_cache_is_last(pool, stream) || atomic_load(&vmp_cache_last.cache->gate) != 0) {
-    (void)find(pool, stream, lane, true);
+    (void)vmp_cache_find(pool, stream, lane, true);
   }
 }
 
-void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_stream_index lane) {
-  uint64_t number = vmp_cache_number(pool, bytes);
-  vmp_cache *cache = number == 0 ? NULL : find(pool, stream, lane, true);
+void vmp_cache_keep_spare(vmp_pool *pool) {
   if (pool->wants_spare_cache && pool->spare_cache == NULL) pool->spare_cache = make(pool);
-  if (cache == NULL) return;
-  fold(pool, cache);
-  vmp_magazine *magazine = &cache->magazines[number];
-  if (vmp_magazine_count(magazine) > 0) return;  // it missed for another reason
-  grow(pool, cache, magazine, number - 1);
-  uint32_t capacity = vmp_magazine_capacity(magazine);
-  if (capacity < 2) return;  // room for the block that is on its way only
-  uint32_t taken = vmp_slab_take_ready(pool->slab, number - 1, cache->lane, capacity - 1, magazine->objects);
-  magazine->top += taken;
-  vmp_histogram_note(&pool->histogram, bytes, taken);  // for the hits to come, which nobody counts by size
-}
-
-void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vmp_stream_index lane) {
-  const vmp_card *card = vmp_span_map_find(&pool->span_map, address);
-  vmp_cache *cache = card == NULL ? NULL : find(pool, stream, lane, false);
-  if (cache == NULL) return;
-  fold(pool, cache);
-  uint32_t number = atomic_load_explicit(&card->number, memory_order_relaxed);
-  vmp_magazine *magazine = &cache->magazines[number];
-  uint32_t capacity = vmp_magazine_capacity(magazine), count = vmp_magazine_count(magazine);
-  if (count < capacity) return;  // it missed for another reason
-  grow(pool, cache, magazine, number - 1);
-  if (vmp_magazine_capacity(magazine) > capacity || capacity == 0) return;
-  give_back(pool, magazine, (count + 1) / 2, vmp_clock_fence(pool->clock, cache->lane));
 }
 
 // ---- strong mode ----
@@ -506,42 +449,4 @@ void vmp_caches_close(vmp_pool *pool) {
   vmp_mem_free(pool->spare_cache);
   pool->spare_cache = NULL;
   free_orphans();
-}
-
-static void check_magazine(const vmp_pool *pool, const vmp_magazine *magazine, uint32_t number, vmp_report *report) {
-  if (magazine->top < magazine->objects || magazine->top > magazine->end ||
-      vmp_magazine_capacity(magazine) > MAX_OBJECTS || (number == 0 && magazine->end != magazine->objects)) {
-    vmp_report_fault(report, "cache: magazine %u holds %td objects of %td", number, magazine->top - magazine->objects,
-                     magazine->end - magazine->objects);
-    return;
-  }
-  for (const vmp_slab_object *object = magazine->objects; object < magazine->top; object++) {
-    const vmp_card *card = vmp_span_map_find(&pool->span_map, object->address);
-    uint64_t delta = card == NULL ? 0 : object->address - atomic_load(&card->address);
-    if (card == NULL || atomic_load(&card->number) != number || atomic_load(object->word) != 0 ||
-        object->word != &card->words[delta / magazine->bytes]) {
-      vmp_report_fault(report, "cache: object %td of magazine %u is live, or not where its word is",
-                       object - magazine->objects, number);
-    }
-  }
-}
-
-size_t vmp_caches_check(const vmp_pool *pool, vmp_report *report) {
-  size_t before = report->faults;
-  uint64_t capacity_bytes = 0;
-  for (const vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
-    if (cache->pool != pool || cache->pool_id != pool->id || (cache->prev == NULL) != (cache == pool->caches)) {
-      vmp_report_fault(report, "cache: a cache in the pool's list is another pool's, or wrongly linked");
-    }
-    for (uint32_t i = 0; i < cache->num_magazines; i++) {
-      const vmp_magazine *magazine = &cache->magazines[i];
-      capacity_bytes += vmp_magazine_capacity(magazine) * magazine->bytes;
-      check_magazine(pool, magazine, i, report);
-    }
-  }
-  if (capacity_bytes != pool->cache_capacity_bytes) {
-    vmp_report_fault(report, "cache: the magazines may hold %llu bytes, and %llu are counted",
-                     (unsigned long long)capacity_bytes, (unsigned long long)pool->cache_capacity_bytes);
-  }
-  return report->faults - before;
 }

@@ -83,6 +83,7 @@ struct vmp_cache {
   const void *owner;  // vmp_guard_self of the thread
   uint32_t num_magazines;
   vmp_stream_index lane;
+  uint64_t frees_seen;       // of the stream, at the last refill
   vmp_cache *next, *prev;    // of the pool
   vmp_cache *thread_next;    // of the thread; its own
   _Atomic int state;         // vmp_cache_state
@@ -193,9 +194,14 @@ bool vmp_cache_free_strong(vmp_pool *pool, const void *ptr, vmp_stream stream);
 // know. vmp_cache_refill takes objects that are there, for requests like the one that missed; vmp_cache_make_room gives
 // some back where a freed block found no room, and allocates nothing.
 void vmp_cache_fold_own(vmp_pool *pool, vmp_stream stream);
-// vmp_cache_bring makes the calling thread's cache, where it has none, for the sake of what else goes by caches (quick.h).
+// vmp_cache_bring makes the calling thread's cache, where it has none, for the sake of what else goes by caches
+// (quick.h).
 void vmp_cache_bring(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane);
 void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_stream_index lane);
 void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vmp_stream_index lane);
+// vmp_cache_serve_miss does what the long way and vmp_cache_refill do where the cache, the calling thread's own, whose
+// gate is open, has no object for the request and slab has one that the stream may use at once. False: it isn't so, and
+// nothing has changed.
+bool vmp_cache_serve_miss(vmp_pool *pool, vmp_cache *cache, uint64_t bytes, void **out_ptr);
 
 #endif  // VMPOOL_POOL_THREAD_CACHE_H_

@@ -35,7 +35,8 @@ typedef struct twins {
   void *blocks[2][MAX_BLOCKS];
   size_t num_blocks;
   uint64_t base[2];
-  uint64_t allocs, frees, quick_allocs, quick_frees;  // of blocks that the quick way is for, and what it served
+  uint64_t allocs, frees, quick_allocs, quick_frees;  // of mid's blocks that the quick way is for, and what it served
+  uint64_t refills[2];                                // requests of slab's that went the long way, of each pool
 } twins;
 
 static pool_rig *rig_of(twins *t, int i) { return i == 0 ? t->quick : &t->slow; }
@@ -71,7 +72,10 @@ static vmp_status quick_alloc(twins *t, void **block, uint64_t bytes, vmp_stream
   bool may = vmp_cache_switch(pool, stream) != NULL;
   uint64_t before = handed_on;
   vmp_status status = vmp_alloc(pool, block, bytes, stream);
-  if (!vmp_quick_serves(pool, bytes)) return status;
+  if (!vmp_quick_serves(pool, bytes)) {
+    t->refills[0] += handed_on - before;
+    return status;
+  }
   t->allocs++;
   t->quick_allocs += may && status == VMP_OK && handed_on == before;
   return status;
@@ -94,7 +98,10 @@ static vmp_status quick_free(twins *t, void *block, vmp_stream stream) {
 // that slab's objects are alike, too.
 static vmp_status slow_alloc(twins *t, void **block, uint64_t bytes, vmp_stream stream) {
   vmp_pool *pool = t->slow.pool;
+  (void)vmp_cache_switch(pool, stream);  // as in quick_alloc
+  uint64_t before = handed_on;
   vmp_status status = vmp_alloc(pool, block, bytes, stream);
+  if (!vmp_quick_serves(t->quick->pool, bytes)) t->refills[1] += handed_on - before;
   if (status != VMP_OK || !vmp_quick_serves(t->quick->pool, bytes)) return status;
   vmp_guard_lock(&pool->guard);
   vmp_cache_bring(pool, stream, vmp_clock_stream(pool->clock, stream));
@@ -208,7 +215,10 @@ VTEST_FP(QuickModel, TheSameAsTheLongWay, pool_rig, setting, settings, setting_n
   pool_rig_teardown(&t->slow);
   printf("the quick way served %llu of %llu allocations and %llu of %llu frees\n", (unsigned long long)t->quick_allocs,
          (unsigned long long)t->allocs, (unsigned long long)t->quick_frees, (unsigned long long)t->frees);
+  printf("of slab's refills %llu of %llu went the long way\n", (unsigned long long)t->refills[0],
+         (unsigned long long)t->refills[1]);
   if (p->streams == 1) VEXPECT_UINT_GT(t->quick_allocs, t->allocs / 1000);
   VEXPECT_UINT_GT(t->quick_frees, t->frees * 9 / 10);
+  VEXPECT_UINT_LT(t->refills[0], t->refills[1] / 4);
   free(t);
 }
