@@ -3,7 +3,7 @@
 // Owns: the order of preference.
 //
 //     1. a run that fits (no driver call)   no wait; fewest parked chunks pinned; smallest run; at the edge of its
-//                                           extent; lowest address. Both ends of up to 16 runs, best fit upwards; where
+//                                           extent; lowest address. Both ends of up to 8 runs, best fit upwards; where
 //                                           these would wait, also the parts of the run that the stream needn't wait
 //                                           for
 //     2. a place that grows                 not blocked; fewest slots to map; fewest parked chunks pinned; no wait;
