@@ -433,12 +433,18 @@ VTEST(BenchCommand, HelpNamesEveryBenchmarkAndOption) {
 }
 
 // Every allocator either takes part, or is named on standard error with the reason.
-VTEST(BenchCommand, PeersTakePartOrAreNamed) {
+typedef struct contest {
+  const char *name, *live, *figure;
+} contest;
+static const contest contests[] = {{"pair", "1", "ratio_median"}, {"scale", "2000", "ratio_to_few"}};
+static const char *contest_name(const contest *c) { return c->name; }
+
+VTEST_P(BenchCommand, PeersTakePartOrAreNamed, contest, contests, contest_name) {
 #if defined(__SANITIZE_ADDRESS__)
   VSKIP("tcmalloc keeps memory to the end, which the leak check reports");
 #else
   static const char *const peers[] = {"mimalloc", "jemalloc", "tcmalloc"};
-  vtest_process process = start(ARGS("pair", "--pairs", "2500", "--peers", "--json", "-"));
+  vtest_process process = start(ARGS(p->name, "--live", p->live, "--pairs", "2500", "--peers", "--json", "-"));
   VEXPECT_INT_EQ(process.status, 0);
   json_t *document = json_loads(process.out, JSON_REJECT_DUPLICATES, NULL);
   VASSERT_NOT_NULL(document);
@@ -459,6 +465,7 @@ VTEST(BenchCommand, PeersTakePartOrAreNamed) {
     } else {
       VEXPECT_REAL_GT(json_number_value(json_object_get(found, "ns_median")), 0);
       VEXPECT_REAL_GT(json_number_value(json_object_get(found, "ratio_median")), 0);
+      VEXPECT_REAL_GT(json_number_value(json_object_get(found, p->figure)), 0);
     }
   }
   json_decref(document);

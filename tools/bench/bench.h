@@ -56,6 +56,7 @@ typedef struct bench_peer_result {
   const char *name;  // static storage
   double ns_median;
   double ratio_median;  // of the pool's time to the peer's, round by round
+  double ratio_to_few;  // scale: of its own time with many live blocks to that with few
 } bench_peer_result;
 
 // bench_result: which of the figures there are depends on the benchmark and the options.

@@ -75,6 +75,7 @@ static void put_peers(json_t *o, const bench_result *r) {
     json_object_set_new(peer, "name", json_string(r->peers[i].name));
     json_put_real(peer, "ns_median", r->peers[i].ns_median, 100);
     json_put_real(peer, "ratio_median", r->peers[i].ratio_median, 1e4);
+    if (r->has_ratio) json_put_real(peer, "ratio_to_few", r->peers[i].ratio_to_few, 1000);
     json_array_append_new(peers, peer);
   }
   json_object_set_new(o, "peers", peers);
@@ -117,8 +118,10 @@ static void text_time(FILE *out, const bench_result *r) {
     fputc('\n', out);
   }
   for (uint64_t i = 0; i < r->num_peers; i++) {
-    fprintf(out, "  %-20s %.1f ns; vmpool takes %.2f times as long\n", r->peers[i].name, r->peers[i].ns_median,
+    fprintf(out, "  %-20s %.1f ns; vmpool takes %.2f times as long", r->peers[i].name, r->peers[i].ns_median,
             r->peers[i].ratio_median);
+    if (r->has_ratio) fprintf(out, "; %.2f times as long as with few", r->peers[i].ratio_to_few);
+    fputc('\n', out);
   }
 }
 

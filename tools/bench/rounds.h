@@ -9,7 +9,7 @@
 #include "tools/bench/rig.h"
 
 #define BENCH_ROUNDS 25u
-#define BENCH_MAX_SUBJECTS (1 + BENCH_MAX_PEERS)
+#define BENCH_MAX_SUBJECTS (2 * (1 + BENCH_MAX_PEERS))  // scale has two of each
 
 typedef struct bench_subject {
   void *self;
