@@ -1,8 +1,8 @@
 // alloc.c: the public calls on blocks: allocate, free, record a use, ask about a block. See vmpool.h and pool.h.
 //
-//     vmp_alloc   this thread's cache (thread_cache.h); where that misses:
+//     vmp_alloc   this thread's cache (thread_cache.h); the quick way (quick.h); where both miss:
 //                 check -> plan (route.c) -> lock -> promise -> take (ladder.c) -> order the stream -> settle
-//     vmp_free    this thread's cache; where that misses:
+//     vmp_free    this thread's cache; the quick way; where both miss:
 //                 lock -> look up -> fence -> layer                       (allocates nothing, calls no driver)
 //
 // A block is entered in `blocks` only once the caller's stream is ordered behind the old work: an order that fails

@@ -355,8 +355,8 @@ void vmp_mid_edges_check(vmp_mid *mid, vmp_report *report);
 #define VMP_MID_RUNS_COMPARED_WELL UINT64_C(4)
 static inline uint64_t vmp_mid_runs_to_compare(const vmp_mid *mid, uint64_t bytes) {
   uint64_t slots = (bytes >> mid->granule_log2) + 1;
-  if (slots <= VMP_MID_RUN_SLOTS_COMPARED / VMP_MID_RUNS_COMPARED) return VMP_MID_RUNS_COMPARED;
-  return VMP_MID_RUN_SLOTS_COMPARED / slots + 2;
+  uint64_t runs = VMP_MID_RUN_SLOTS_COMPARED / slots + 2;
+  return runs < VMP_MID_RUNS_COMPARED ? runs : VMP_MID_RUNS_COMPARED;
 }
 // vmp_mid_place_mapped: the best place that needs no mapping. False when there is none.
 bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place);

@@ -1,9 +1,9 @@
 // mid_quick.h: the common case of a block's coming and going, in one pass, for quick.c alone: a function call between
 // the two, and what it hands over in memory, would be a tenth of the work.
 //
-// Owns: nothing. Says what the ways of mid.c, mid_place.c and mid_space.c come to where no decision is to be made: the
-// search would end at the first run that it looks at, the run is one part that only the stream itself may still touch,
-// and free neighbours are alike. At any doubt it changes nothing, and the caller goes the long way;
+// Owns: nothing. Says what the ways of mid.c, mid_place.c and mid_space.c come to where a mapped run fits and nobody is
+// to be waited for: each run that is looked at is one part that only the stream itself may still touch, and free
+// neighbours are alike. At any doubt it changes nothing, and the caller goes the long way;
 // tests/model/quick_model_test.c compares the two.
 //
 //     | used | run ............ | used |        | used | run | block | run | used |

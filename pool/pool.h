@@ -94,7 +94,7 @@ typedef struct vmp_mover_left {
 struct vmp_pool {
   uint64_t id;                                     // no other pool of the process has or had it
   _Atomic uint8_t cache_numbers[VMP_CACHE_STEPS];  // by steps: the magazine that serves a request; 0: none
-  uint64_t quick_from_bytes, quick_bytes;          // requests of [from, from + bytes) may be served by quick.c
+  uint64_t quick_from_bytes, quick_bytes;          // mid's of [from, from + bytes) may go the quick way; 0: none
   const _Atomic uint64_t *sole_lanes;              // vmp_clock_sole_lanes
   vmp_driver *driver;
   bool owns_driver;

@@ -1,5 +1,6 @@
-// quick.h: mid's blocks where nothing is to be decided: no limit is near, nobody watches, and the calling thread has a
-// cache for the stream, so that the stream's index is known.
+// quick.h: mid's blocks, and refills of the thread's cache, where there is mapped memory that the stream may use at
+// once: no limit is near, nobody watches, and the calling thread has a cache for the stream, so that the stream's index
+// is known.
 //
 //     vmp_alloc   thread cache -> quick -> the long way (alloc.c)
 //     vmp_free    thread cache -> quick -> the long way

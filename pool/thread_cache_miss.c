@@ -6,7 +6,7 @@
 #define MAX_MAGAZINE_BYTES (UINT64_C(1) << 20)
 
 // grow doubles what a magazine may hold, within its own and everybody's bounds. It begins with as much as a span has,
-// so that a thread uses up whole spans: two threads that change words of one card would take the line from each other.
+// so that a thread begins with a whole span: two threads that change words of one card take the line from each other.
 static void grow(vmp_pool *pool, const vmp_cache *cache, vmp_magazine *magazine, size_t class_index) {
   uint64_t capacity = vmp_magazine_capacity(magazine), wanted = capacity * 2;
   if (capacity == 0) {
@@ -67,7 +67,9 @@ bool vmp_cache_serve_miss(vmp_pool *pool, vmp_cache *cache, uint64_t bytes, void
   uint32_t taken = refill(pool, cache, magazine, number - 1);
   vmp_histogram_note(&pool->histogram, bytes, taken + 1);
   *magazine->top++ = first;  // there is always memory for it, also where nothing may be kept
-  return vmp_cache_take(cache, number, bytes, out_ptr);
+  (void)vmp_cache_take(cache, number, bytes, out_ptr);
+  vmp_cache_fold(pool, cache);  // like any block that took the lock
+  return true;
 }
 
 void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vmp_stream_index lane) {

@@ -1,6 +1,6 @@
-// quick_model_test.c: the quick way of mid's blocks against the long way: two pools live through the same random
-// requests, frees, steps, trims and checks, and one of them never goes the quick way. Every block must come to lie at
-// the same place, and all statistics must agree.
+// quick_model_test.c: the quick way of mid's blocks and of slab's refills against the long way: two pools live through
+// the same random requests, frees, steps, trims and checks, and one of them never goes the quick way. Every block must
+// come to lie at the same place, and all statistics must agree.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,7 @@ static const setting settings[] = {
     {"shared_arenas", "shared_arenas:1", 16 * GIB, 32 * MIB, 1, VMP_WORK_LATE},
     {"streams", "", 24 * GIB, 32 * MIB, 4, VMP_WORK_EARLY},
     {"streams_late", "", 24 * GIB, 32 * MIB, 3, VMP_WORK_LATE},
+    {"tiny_cache", "thread_cache:300KiB", 24 * GIB, 256 * KIB, 4, VMP_WORK_LATE},
     {"complete", "cross_stream:complete,wait:0", 24 * GIB, 32 * MIB, 2, VMP_WORK_EARLY},
 };
 

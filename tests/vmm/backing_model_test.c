@@ -58,13 +58,13 @@ static uint64_t address_of(const model *m, uint64_t offset) {
 static void mark(const model *m, const claim *c) {
   VEXPECT_INT_EQ(vmp_host_poke(m->rig.driver, address_of(m, c->offset), &c->tag, sizeof c->tag), 0);
   VEXPECT_INT_EQ(
-      vmp_host_poke(m->rig.driver, address_of(m, c->offset + c->bytes) - sizeof c->tag, &c->tag, sizeof c->tag), 0);
+      vmp_host_poke(m->rig.driver, address_of(m, c->offset + c->bytes - sizeof c->tag), &c->tag, sizeof c->tag), 0);
 }
 
 static void verify(const model *m, const claim *c) {
   uint64_t first = 0, last = 0;
   VEXPECT_INT_EQ(vmp_host_peek(m->rig.driver, address_of(m, c->offset), &first, sizeof first), 0);
-  VEXPECT_INT_EQ(vmp_host_peek(m->rig.driver, address_of(m, c->offset + c->bytes) - sizeof last, &last, sizeof last),
+  VEXPECT_INT_EQ(vmp_host_peek(m->rig.driver, address_of(m, c->offset + c->bytes - sizeof last), &last, sizeof last),
                  0);
   VEXPECT_UINT_EQ(first, c->tag);
   VEXPECT_UINT_EQ(last, c->tag);

@@ -26,7 +26,6 @@ VTEST_F(Backing, ClaimMapsWholeSlotsAndReleaseParksThem, rig) {
   rig_release(f, 0, 6 * MIB, VMP_FENCE_NONE);
 }
 
-// Chunks of 4 MiB: [0, 4) and [4, 8) MiB; beyond 8 MiB nothing is mapped.
 // expect_pins: what the first and the last `bytes` of [from, to) would pin; -1: it isn't said.
 static void expect_pins(rig *f, uint64_t from, uint64_t to, uint64_t bytes, int low, int high) {
   vmp_end_pins pins;
@@ -35,6 +34,7 @@ static void expect_pins(rig *f, uint64_t from, uint64_t to, uint64_t bytes, int 
   VEXPECT_INT_EQ(said ? (int)pins.high : -1, high);
 }
 
+// Chunks of 4 MiB: [0, 4) and [4, 8) MiB; beyond 8 MiB nothing is mapped.
 VTEST_F(Backing, WhatIsLiveIsClaimedAgain, rig) {
   vmp_backing_options options = rig_options(4 * MIB);
   rig_open(f, GIB, 16 * GIB, &options);
