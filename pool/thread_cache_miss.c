@@ -27,13 +27,11 @@ static void grow(vmp_pool *pool, const vmp_cache *cache, vmp_magazine *magazine,
   magazine->end = magazine->objects + wanted;
 }
 
-// refill brings the counters up to date, takes objects that are there into an empty magazine, and returns how many. A
-// quarter of what it may hold, so that no allocation takes long, and frees find room. While the magazine grows, or
-// where the stream has freed nothing since the last refill, all of it: for whole spans, and for who builds something
-// up.
+// refill takes objects that are there into an empty magazine, and returns how many. A quarter of what it may hold, so
+// that no allocation takes long, and frees find room. While the magazine grows, or where the stream has freed nothing
+// since the last refill, all of it: for whole spans, and for who builds something up.
 static uint32_t refill(vmp_pool *pool, vmp_cache *cache, vmp_magazine *magazine, size_t class_index) {
-  vmp_cache_fold(pool, cache);
-  uint64_t frees = pool->tally.stream_frees[cache->lane];
+  uint64_t frees = pool->tally.stream_frees[cache->lane] + cache->frees;
   bool builds_up = frees == cache->frees_seen;
   cache->frees_seen = frees;
   uint32_t before = vmp_magazine_capacity(magazine);
