@@ -29,9 +29,12 @@ typedef struct fill {
 static bool grow_table(mixture *m) {
   if (m->num_live < m->max_live) return true;
   const uint64_t count = 2 * m->max_live;
-  mixture_block *blocks = reallocarray(m->blocks, count, sizeof(*blocks));
+  void **blocks = reallocarray(m->blocks, count, sizeof(*blocks));
   if (blocks == NULL) return false;
   m->blocks = blocks;
+  uint32_t *bytes = reallocarray(m->bytes, count, sizeof(*bytes));
+  if (bytes == NULL) return false;
+  m->bytes = bytes;
   m->max_live = count;
   return true;
 }
@@ -41,11 +44,13 @@ static bool free_until(fill *f, uint64_t most_bytes) {
   const bench_target *t = &m->target;
   while (f->live_bytes > most_bytes && m->num_live > 0) {
     const uint64_t victim = (rng_next(&m->victims) >> 32) * m->num_live >> 32;
-    const mixture_block block = m->blocks[victim];
+    void *block = m->blocks[victim];
+    const uint32_t bytes = m->bytes[victim];
     m->num_live--;
     m->blocks[victim] = m->blocks[m->num_live];
-    f->live_bytes -= block.bytes;
-    if (!TARGET_RUN(target_free, t->kind, t, block.ptr, block.bytes)) return false;
+    m->bytes[victim] = m->bytes[m->num_live];
+    f->live_bytes -= bytes;
+    if (!TARGET_RUN(target_free, t->kind, t, block, bytes)) return false;
   }
   return true;
 }
@@ -57,8 +62,8 @@ static bool request(fill *f, uint64_t share_bytes, tool_error *error) {
   const uint32_t bytes = m->sizes[m->next_size++ % MIXTURE_SIZES];
   if (!free_until(f, share_bytes > bytes ? share_bytes - bytes : 0)) return rig_refused(error);
   if (!grow_table(m)) return tool_fail(error, "host memory ran out");
-  if (TARGET_RUN(target_alloc, t->kind, t, &m->blocks[m->num_live].ptr, bytes)) {
-    m->blocks[m->num_live++].bytes = bytes;
+  if (TARGET_RUN(target_alloc, t->kind, t, &m->blocks[m->num_live], bytes)) {
+    m->bytes[m->num_live++] = bytes;
     f->live_bytes += bytes;
     return true;
   }

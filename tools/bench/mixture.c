@@ -11,7 +11,8 @@ bool mixture_init(mixture *m, uint64_t live, uint64_t low_bytes, uint64_t high_b
     m->sizes[i] = (uint32_t)((double)low_bytes * exp2(octaves * rng_unit(&random)));
   m->max_live = live;
   m->blocks = calloc(live, sizeof(*m->blocks));
-  return m->blocks != NULL;
+  m->bytes = calloc(live, sizeof(*m->bytes));
+  return m->blocks != NULL && m->bytes != NULL;
 }
 
 TARGET_INLINE uint32_t draw_bytes(mixture *m) { return m->sizes[m->next_size++ % MIXTURE_SIZES]; }
@@ -19,8 +20,8 @@ TARGET_INLINE uint32_t draw_bytes(mixture *m) { return m->sizes[m->next_size++ %
 TARGET_INLINE bool grow_loop(target_kind kind, mixture *m, uint64_t live) {
   for (; m->num_live < live; m->num_live++) {
     const uint32_t bytes = draw_bytes(m);
-    if (!target_alloc(kind, &m->target, &m->blocks[m->num_live].ptr, bytes)) return false;
-    m->blocks[m->num_live].bytes = bytes;
+    if (!target_alloc(kind, &m->target, &m->blocks[m->num_live], bytes)) return false;
+    m->bytes[m->num_live] = bytes;
   }
   return true;
 }
@@ -30,10 +31,10 @@ bool mixture_grow(mixture *m, uint64_t live) { return TARGET_RUN(grow_loop, m->t
 // free_one frees a random block, whose place in the table is then empty.
 TARGET_INLINE bool free_one(target_kind kind, mixture *m, uint64_t *out_victim) {
   const uint64_t victim = (rng_next(&m->victims) >> 32) * m->num_live >> 32;
-  void *ptr = m->blocks[victim].ptr;
-  m->blocks[victim].ptr = NULL;
+  void *ptr = m->blocks[victim];
+  m->blocks[victim] = NULL;
   *out_victim = victim;
-  return target_free(kind, &m->target, ptr, m->blocks[victim].bytes);
+  return target_free(kind, &m->target, ptr, kind == TARGET_POOL_WITH_WORK ? m->bytes[victim] : 0);
 }
 
 TARGET_INLINE bool replace_loop(target_kind kind, mixture *m, uint64_t pairs) {
@@ -41,8 +42,8 @@ TARGET_INLINE bool replace_loop(target_kind kind, mixture *m, uint64_t pairs) {
     uint64_t victim;
     if (!free_one(kind, m, &victim)) return false;
     const uint32_t bytes = draw_bytes(m);
-    if (!target_alloc(kind, &m->target, &m->blocks[victim].ptr, bytes)) return false;
-    m->blocks[victim].bytes = bytes;
+    if (!target_alloc(kind, &m->target, &m->blocks[victim], bytes)) return false;
+    if (kind == TARGET_POOL_WITH_WORK) m->bytes[victim] = bytes;
   }
   return true;
 }
@@ -54,8 +55,8 @@ TARGET_INLINE bool latency_loop(target_kind kind, mixture *m, latency *l, uint64
     uint64_t victim;
     if (!free_one(kind, m, &victim)) return false;
     const uint32_t bytes = draw_bytes(m);
-    if (!latency_alloc(kind, l, &m->target, &m->blocks[victim].ptr, bytes)) return false;
-    m->blocks[victim].bytes = bytes;
+    if (!latency_alloc(kind, l, &m->target, &m->blocks[victim], bytes)) return false;
+    if (kind == TARGET_POOL_WITH_WORK) m->bytes[victim] = bytes;
   }
   return true;
 }
@@ -66,8 +67,9 @@ bool mixture_run_latency(mixture *m, latency *l, uint64_t pairs) {
 
 void mixture_end(mixture *m) {
   for (uint64_t i = 0; i < m->num_live; i++) {
-    if (m->blocks[i].ptr == NULL) continue;
-    (void)TARGET_RUN(target_free, m->target.kind, &m->target, m->blocks[i].ptr, m->blocks[i].bytes);
+    if (m->blocks[i] == NULL) continue;
+    (void)TARGET_RUN(target_free, m->target.kind, &m->target, m->blocks[i], m->bytes[i]);
   }
   free(m->blocks);
+  free(m->bytes);
 }

@@ -9,15 +9,12 @@
 // Sizes are drawn beforehand, so that drawing costs next to nothing in the loop.
 #define MIXTURE_SIZES 16384u
 
-// mixture_block: side by side, so that looking one up costs one miss of the machine's caches at most.
-typedef struct mixture_block {
-  void *ptr;
-  uint64_t bytes;
-} mixture_block;
-
 typedef struct mixture {
   bench_target target;  // first: a workload's state begins with it
-  mixture_block *blocks;
+  // What is measured is not this table: it is as small as can be. Sizes lie apart, since only a target with work is asked
+  // to touch a block before its free.
+  void **blocks;
+  uint32_t *bytes;
   uint64_t num_live, max_live;
   rng victims;
   uint64_t next_size;
