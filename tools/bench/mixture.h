@@ -11,8 +11,8 @@
 
 typedef struct mixture {
   bench_target target;  // first: a workload's state begins with it
-  // What is measured is not this table: it is as small as can be. Sizes lie apart, since only a target with work is asked
-  // to touch a block before its free.
+  // What is measured is not this table: it is as small as can be. Sizes lie apart, since only a target with work is
+  // asked to touch a block before its free.
   void **blocks;
   uint32_t *bytes;
   uint64_t num_live, max_live;
