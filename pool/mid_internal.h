@@ -358,6 +358,12 @@ static inline uint64_t vmp_mid_runs_to_compare(const vmp_mid *mid, uint64_t byte
   uint64_t runs = VMP_MID_RUN_SLOTS_COMPARED / slots + 2;
   return runs < VMP_MID_RUNS_COMPARED ? runs : VMP_MID_RUNS_COMPARED;
 }
+// vmp_mid_may_pin: a block at an end of the run, which is one part, may pin a parked chunk. False where it fits
+// exactly, too: no other place is better then. The glance must be there.
+static inline bool vmp_mid_may_pin(const vmp_mid *mid, const vmp_mid_piece *part, uint64_t bytes) {
+  uint64_t parked = *mid->ops.glance.parked_orders;
+  return parked != 0 && part->bytes != bytes && part->bytes >> mid->granule_log2 >= (parked & (~parked + 1));
+}
 // vmp_mid_place_mapped: the best place that needs no mapping. False when there is none.
 bool vmp_mid_place_mapped(vmp_mid *mid, const vmp_request *request, vmp_mid_place *out_place);
 // vmp_mid_place_growing: the best place that needs some. False when there is none; *out_blocked then tells whether

@@ -216,12 +216,7 @@ static bool place_plainly(const vmp_mid *mid, const vmp_request *request, vmp_mi
   uint32_t index = vmp_mid_runs_fitting(mid, request->bytes);
   if (index == 0) return false;
   const vmp_mid_piece *part = vmp_mid_piece_at(mid, index);
-  uint64_t parked = *glance->parked_orders;
-  if (parked != 0 && part->bytes != request->bytes &&
-      part->bytes / mid->ops.granule_bytes >= (parked & (~parked + 1))) {
-    return false;
-  }
-  if (!is_ready(mid, index, request->stream)) return false;
+  if (vmp_mid_may_pin(mid, part, request->bytes) || !is_ready(mid, index, request->stream)) return false;
   uint64_t end = vmp_mid_piece_end(part);
   uint64_t offset = goes_high(mid, part->offset, end) ? end - request->bytes : part->offset;
   *out_place = (vmp_mid_place){.offset = offset, .within_bytes = part->bytes, .run = index, .fence = part->fence};

@@ -127,12 +127,6 @@ MID_QUICK_INLINE bool mid_quick_touches_bare(const vmp_mid *mid, const vmp_mid_p
   return vmp_mid_is(mid, part->prev, VMP_MID_BARE) || vmp_mid_is(mid, part->next, VMP_MID_BARE);
 }
 
-// may_pin: a block at an end of the run may pin a parked chunk. (Where it fits exactly it may.)
-MID_QUICK_INLINE bool mid_quick_may_pin(const vmp_mid *mid, const vmp_mid_piece *part, uint64_t bytes) {
-  uint64_t parked = *mid->ops.glance.parked_orders;
-  return parked != 0 && part->bytes != bytes && part->bytes >> mid->granule_log2 >= (parked & (~parked + 1));
-}
-
 // mid_quick_best: of the places that were looked at, the one that the search would take.
 typedef struct mid_quick_best {
   uint64_t pins, within_bytes, offset;
@@ -169,7 +163,7 @@ static inline mid_quick_best mid_quick_search(const vmp_mid *mid, uint64_t bytes
     const vmp_mid_piece *part = vmp_mid_piece_at(mid, run);
     vmp_end_pins pins = {0, 0};
     if (!mid_quick_is_own(run, part, own_streams)) return none;
-    if (mid_quick_may_pin(mid, part, bytes) &&
+    if (vmp_mid_may_pin(mid, part, bytes) &&
         !mid->ops.pins(mid->ops.self, part->offset, vmp_mid_piece_end(part), bytes, &pins)) {
       return none;
     }

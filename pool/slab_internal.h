@@ -177,19 +177,6 @@ static inline uint64_t vmp_span_ready_bits(const vmp_slab *slab, vmp_span *span,
   return ready | vmp_group_ready_bits(slab, span, &span->groups[VMP_GROUP_OTHERS], stream);
 }
 
-// vmp_span_use takes the free object of `bit` out of its group and returns the group's fence.
-static inline vmp_fence vmp_span_use(vmp_slab_class *class, vmp_span *span, uint64_t bit) {
-  vmp_span_group *group = &span->groups[VMP_GROUP_FIRST];
-  if ((group->bits & bit) == 0) group = &span->groups[VMP_GROUP_CLEAN];
-  if ((group->bits & bit) == 0) group = &span->groups[VMP_GROUP_OTHERS];
-  group->bits &= ~bit;
-  vmp_span_unlist(class, span);
-  span->num_free--;
-  vmp_span_list(class, span);
-  class->num_used++;
-  return group->fence;
-}
-
 // vmp_span_use_some takes the free objects of `bits`, `count` of them, out of their groups.
 static inline void vmp_span_use_some(vmp_slab_class *class, vmp_span *span, uint64_t bits, uint32_t count) {
   for (unsigned i = 0; i < VMP_GROUPS; i++) span->groups[i].bits &= ~bits;
@@ -197,6 +184,15 @@ static inline void vmp_span_use_some(vmp_slab_class *class, vmp_span *span, uint
   span->num_free = (uint8_t)(span->num_free - count);
   vmp_span_list(class, span);
   class->num_used += count;
+}
+
+// vmp_span_use takes the free object of `bit` out of its group and returns the group's fence.
+static inline vmp_fence vmp_span_use(vmp_slab_class *class, vmp_span *span, uint64_t bit) {
+  vmp_span_group *group = &span->groups[VMP_GROUP_FIRST];
+  if ((group->bits & bit) == 0) group = &span->groups[VMP_GROUP_CLEAN];
+  if ((group->bits & bit) == 0) group = &span->groups[VMP_GROUP_OTHERS];
+  vmp_span_use_some(class, span, bit, 1);
+  return group->fence;
 }
 
 // vmp_span_group_for: the group that takes an object with this fence at the least loss. FIRST isn't of the same

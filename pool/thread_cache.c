@@ -378,7 +378,7 @@ void vmp_cache_bring(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane) {
 }
 
 void vmp_cache_keep_spare(vmp_pool *pool) {
-  if (pool->wants_spare_cache && pool->spare_cache == NULL) pool->spare_cache = make(pool);
+  if (vmp_cache_lacks_spare(pool)) pool->spare_cache = make(pool);
 }
 
 // ---- strong mode ----

@@ -18,6 +18,11 @@ void vmp_cache_give_back(vmp_pool *pool, vmp_magazine *magazine, uint32_t count,
 // vmp_cache_find returns the calling thread's cache for a stream, made where there is none and `may_allocate`, and puts
 // it at hand. NULL: none can be had. The lock is held.
 vmp_cache *vmp_cache_find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane, bool may_allocate);
+// vmp_cache_lacks_spare: a thread has wanted a cache where nothing may be allocated, and there is none for the next
+// one.
+static inline bool vmp_cache_lacks_spare(const vmp_pool *pool) {
+  return pool->wants_spare_cache && pool->spare_cache == NULL;
+}
 // vmp_cache_keep_spare makes a cache for a thread that will want one where nothing may be allocated, once one has.
 void vmp_cache_keep_spare(vmp_pool *pool);
 

@@ -59,8 +59,7 @@ bool vmp_cache_serve_miss(vmp_pool *pool, vmp_cache *cache, uint64_t bytes, void
   uint64_t number = vmp_cache_number(pool, bytes);
   vmp_magazine *magazine = &cache->magazines[number];
   vmp_slab_object first;
-  if (number == 0 || vmp_magazine_count(magazine) > 0) return false;
-  if (pool->wants_spare_cache && pool->spare_cache == NULL) return false;
+  if (number == 0 || vmp_magazine_count(magazine) > 0 || vmp_cache_lacks_spare(pool)) return false;
   if (vmp_slab_take_ready(pool->slab, number - 1, cache->lane, 1, &first) == 0) return false;
   uint32_t taken = refill(pool, cache, magazine, number - 1);
   vmp_histogram_note(&pool->histogram, bytes, taken + 1);

@@ -147,13 +147,20 @@ static inline slot_group *backing_detail(const vmp_backing *b, uint32_t index) {
   return (slot_group *)(b->details.origins[index >> VMP_NODE_BLOCK_LOG2(sizeof(slot_group))] +
                         (uintptr_t)index * sizeof(slot_group));
 }
-static inline uint32_t backing_word_in(const vmp_backing *b, const reservation *r, uint64_t slot) {
+// backing_step_in: the word at `slot`, and the slot up to which it surely is the same.
+static inline uint32_t backing_step_in(const vmp_backing *b, const reservation *r, uint64_t slot, uint64_t *out_next) {
   uint64_t index = slot - r->first_slot;
   const uint32_t *leaf = r->leaves[index / LEAF_SLOTS];
+  *out_next = slot + GROUP_SLOTS - index % GROUP_SLOTS;
   if (leaf == NULL) return 0;
   uint32_t word = leaf[index % LEAF_SLOTS / GROUP_SLOTS];
   if (word < WORD_DETAIL) return word;
+  *out_next = slot + 1;
   return backing_detail(b, word & WORD_INDEX)->words[index % GROUP_SLOTS];
+}
+static inline uint32_t backing_word_in(const vmp_backing *b, const reservation *r, uint64_t slot) {
+  uint64_t next;
+  return backing_step_in(b, r, slot, &next);
 }
 // backing_word: 0 for slots outside every reservation too.
 static inline uint32_t backing_word(const vmp_backing *b, uint64_t slot) {

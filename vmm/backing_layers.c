@@ -159,17 +159,6 @@ static bool op_claim_again(void *self, uint64_t offset, uint64_t bytes) {
   return true;
 }
 
-// step_of: the word at `slot`, and the slot up to which it surely is the same.
-static inline uint32_t step_of(const vmp_backing *b, const reservation *r, uint64_t slot, uint64_t *out_next) {
-  uint64_t index = slot - r->first_slot;
-  const uint32_t *leaf = r->leaves[index / LEAF_SLOTS];
-  *out_next = slot + GROUP_SLOTS - index % GROUP_SLOTS;
-  uint32_t word = leaf == NULL ? 0 : leaf[index % LEAF_SLOTS / GROUP_SLOTS];
-  if (word < WORD_DETAIL) return word;
-  *out_next = slot + 1;
-  return backing_detail(b, word & WORD_INDEX)->words[index % GROUP_SLOTS];
-}
-
 // Looks at words, of which a cache line tells of many chunks, and at no chunk. Where the ends overlap, as they do in a
 // range that fits well, a word is looked at once.
 static bool op_pins(void *self, uint64_t from, uint64_t to, uint64_t bytes, vmp_end_pins *out) {
@@ -180,7 +169,7 @@ static bool op_pins(void *self, uint64_t from, uint64_t to, uint64_t bytes, vmp_
   uint32_t low = 0, high = 0;  // the chunks that were counted last
   *out = (vmp_end_pins){0, 0};
   for (; slot < end; slot = next < low_end || next > high_slot ? next : high_slot) {
-    uint32_t word = r == NULL ? 0 : step_of(b, r, slot, &next), id = word & WORD_INDEX;
+    uint32_t word = r == NULL ? 0 : backing_step_in(b, r, slot, &next), id = word & WORD_INDEX;
     if (!word_is_home(word)) return false;
     if (!chunk_is_parked(&b->chunks, id)) continue;
     if (slot < low_end && id != low) {

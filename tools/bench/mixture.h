@@ -14,7 +14,7 @@ typedef struct mixture {
   // What is measured is not this table: it is as small as can be. Sizes lie apart, since only a target with work is
   // asked to touch a block before its free.
   void **blocks;
-  uint32_t *bytes;
+  uint32_t *bytes;  // kept up where the target has work, and by fill
   uint64_t num_live, max_live;
   rng victims;
   uint64_t next_size;
