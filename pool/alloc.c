@@ -269,16 +269,16 @@ vmp_status vmp_alloc_free_locked(vmp_pool *pool, void *ptr, vmp_stream_index ind
   return VMP_OK;
 }
 
-vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *first) {
+vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_span_entry *first) {
   if (pool == NULL) return vmp_fail(VMP_ERROR_INVALID_VALUE, "the pool is NULL");
   if (vmp_guard_forked(&pool->guard)) return vmp_pool_fail_forked(pool);
   if (ptr == NULL) return VMP_OK;
   bool is_last = vmp_cache_is_last(pool, stream);
   vmp_cache *cache = is_last ? vmp_cache_last.cache : vmp_cache_switch(pool, stream);
-  if (cache != NULL && first == &vmp_no_card) {
-    vmp_card *card = vmp_span_map_card(&pool->span_map, (uintptr_t)ptr);
-    if (card != first && vmp_cache_free(cache, card, ptr)) return VMP_OK;
-    if (!is_last && card == first) return vmp_quick_free(pool, ptr, stream, card);  // comes back with the last one
+  if (cache != NULL && first == &vmp_span_no_entry) {
+    vmp_span_entry *at = vmp_span_map_entry(&pool->span_map, (uintptr_t)ptr);
+    if (vmp_cache_free(cache, &pool->span_map, at, ptr)) return VMP_OK;
+    if (!is_last) return vmp_quick_free(pool, ptr, stream, at);  // comes back with the last one
   }
   if (pool->strong_caches && vmp_cache_free_strong(pool, ptr, stream)) return VMP_OK;
   vmp_stream_index index = vmp_clock_stream(pool->clock, stream);
@@ -293,11 +293,12 @@ vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const v
 
 vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
   if (__builtin_expect(vmp_cache_is_last(pool, stream), true)) {
-    vmp_card *card = vmp_span_map_first(&pool->span_map, (uintptr_t)ptr);
-    if (vmp_cache_free(vmp_cache_last.cache, card, ptr)) return VMP_OK;
-    return vmp_quick_free(pool, ptr, stream, card);
+    vmp_cache *cache = vmp_cache_last.cache;
+    vmp_span_entry *at = vmp_span_map_first(&pool->span_map, (uintptr_t)ptr);
+    if (vmp_cache_free(cache, &pool->span_map, at, ptr)) return VMP_OK;
+    return vmp_quick_free(cache->pool, ptr, cache->stream, at);  // the same: a hit then needn't keep them
   }
-  return vmp_free_missed(pool, ptr, stream, &vmp_no_card);
+  return vmp_free_missed(pool, ptr, stream, &vmp_span_no_entry);
 }
 
 // ---- record_use, query ----

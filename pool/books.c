@@ -25,14 +25,14 @@ void vmp_books_enter(vmp_pool *pool, uint64_t offset, uint64_t word) {
   if (at.mid != NULL) {
     *at.mid = word;
   } else {
-    atomic_store_explicit(at.object, word, memory_order_release);
+    vmp_slab_word_set(at.object, word);
   }
 }
 
 uint64_t vmp_books_get(const vmp_pool *pool, uint64_t offset) {
   vmp_route_word at = vmp_route_word_of(pool, offset);
   if (at.mid != NULL) return *at.mid;
-  if (at.object != NULL) return atomic_load_explicit(at.object, memory_order_acquire);
+  if (at.object.low != NULL) return vmp_slab_word_get(at.object);
   const uint64_t *value = vmp_offset_map_find(&pool->blocks, offset);
   return value == NULL ? 0 : *value;
 }
@@ -45,21 +45,14 @@ uint64_t vmp_books_take(vmp_pool *pool, uint64_t offset) {
     *at.mid = 0;
     return value;
   }
-  if (at.object != NULL) return atomic_exchange_explicit(at.object, 0, memory_order_acq_rel);
+  if (at.object.low != NULL) return vmp_slab_word_take(at.object);
   (void)vmp_offset_map_remove(&pool->blocks, offset, &value);
   return value;
 }
 
 bool vmp_books_change(vmp_pool *pool, uint64_t offset, uint64_t set, uint64_t clear) {
   vmp_route_word at = vmp_route_word_of(pool, offset);
-  if (at.object != NULL) {
-    uint64_t now = atomic_load_explicit(at.object, memory_order_acquire);
-    while (now != 0) {
-      // Another thread may free the block without the lock meanwhile: then it is not live, and stays so.
-      if (atomic_compare_exchange_weak(at.object, &now, (now & ~clear) | set)) return true;
-    }
-    return false;
-  }
+  if (at.object.low != NULL) return vmp_slab_word_change(at.object, set, clear);
   uint64_t *value = at.mid != NULL ? at.mid : vmp_offset_map_find(&pool->blocks, offset);
   if (value == NULL || *value == 0) return false;
   *value = (*value & ~clear) | set;
@@ -74,12 +67,11 @@ typedef struct book_walk {
 
 static void see_object(void *context, uint64_t offset, uint64_t bytes, const char *what, vmp_fence fence) {
   const book_walk *walk = context;
-  uint32_t index;
   (void)bytes;
   (void)what;
   (void)fence;
-  const vmp_card *card = vmp_route_card(walk->pool, offset, &index);
-  uint64_t word = card == NULL ? 0 : atomic_load_explicit(&card->words[index], memory_order_acquire);
+  vmp_route_word at = vmp_route_word_of(walk->pool, offset);
+  uint64_t word = at.object.low == NULL ? 0 : vmp_slab_word_get(at.object);
   if (word != 0) walk->fn(walk->context, offset, word);
 }
 

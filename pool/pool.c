@@ -161,7 +161,9 @@ static vmp_status open_layers(vmp_pool *pool) {
   vmp_slab_options slab_options = vmp_pool_slab_options(pool);
   memcpy(pool->adopted_bytes, config->classes.values, sizeof pool->adopted_bytes);
   pool->num_adopted = config->classes.count;
-  return vmp_slab_create(&pool->slab, &pool->ops, &spans, &slab_options);
+  status = vmp_slab_create(&pool->slab, &pool->ops, &spans, &slab_options);
+  if (status == VMP_OK) pool->span_map.cards = vmp_slab_cards(pool->slab);
+  return status;
 }
 
 // map_initial maps what initial_fraction asks for. VMP_PARTIAL: less was to be had.
@@ -212,7 +214,6 @@ vmp_status vmp_pool_create(vmp_pool **out_pool, const vmp_pool_options *options)
   if (pool == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for a pool");
   vmp_pins_init(&pool->pins);
   vmp_captures_init(&pool->captures);
-  vmp_span_map_init(&pool->span_map);
   vmp_status status = vmp_guard_init(&pool->guard);
   if (status != VMP_OK) {
     vmp_mem_free(pool);

@@ -55,7 +55,7 @@
 
 // Thread caches (thread_cache.h) serve requests of up to this many steps.
 #define VMP_CACHE_STEPS 128u
-#define VMP_CACHE_MAX_CLASSES 254u
+#define VMP_CACHE_MAX_CLASSES VMP_SLAB_MAX_NUMBER
 struct vmp_cache;
 
 typedef enum vmp_layer { VMP_LAYER_SLAB = 0, VMP_LAYER_MID = 1, VMP_LAYER_BUDDY = 2, VMP_NUM_LAYERS = 3 } vmp_layer;
@@ -341,13 +341,9 @@ const vmp_mid *vmp_route_mid_of(const vmp_pool *pool, uint64_t offset);
 // vmp_route_word_of: where the word of the block is kept that starts at `offset`, live or not, if that is mid's or slab's.
 typedef struct vmp_route_word {
   uint64_t *mid;
-  _Atomic uint64_t *object;
+  vmp_slab_word object;  // low: NULL: none
 } vmp_route_word;
 vmp_route_word vmp_route_word_of(const vmp_pool *pool, uint64_t offset);
-
-// vmp_route_card: the card of the span where a slab object, live or not, starts at `offset`, and the object's index in
-// it. NULL: none does.
-vmp_card *vmp_route_card(const vmp_pool *pool, uint64_t offset, uint32_t *out_index);
 
 // vmp_found: the used block that holds an address, as the layers know it.
 struct vmp_found {
@@ -374,10 +370,10 @@ vmp_status vmp_alloc_check(const vmp_pool *pool, void **out_ptr, size_t alignmen
 // vmp_alloc_labelled allocates; the arguments have been checked. The domain can't be suspended meanwhile (placing).
 vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, uint64_t alignment, vmp_stream stream,
                               vmp_label label, vmp_domain *domain, vmp_ticket ticket);
-// vmp_alloc_missed and vmp_free_missed are vmp_alloc and vmp_free by all ways but the first; `first`: the card that was
-// found first for the address, &vmp_no_card where there was none (or it wasn't looked for).
+// vmp_alloc_missed and vmp_free_missed are vmp_alloc and vmp_free by all ways but the first; `first`: where the
+// entry of the address was found, &vmp_span_no_entry where only the first range was looked at, or none.
 vmp_status vmp_alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream);
-vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *first);
+vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_span_entry *first);
 // vmp_alloc_free_locked frees a block under the lock. As vmp_free.
 vmp_status vmp_alloc_free_locked(vmp_pool *pool, void *ptr, vmp_stream_index index, vmp_stream stream);
 // vmp_alloc_fail_not_live reports what an address is that is not the start of a live block; _fail_busy a block that

@@ -126,25 +126,14 @@ uint64_t vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp
 }
 
 vmp_route_word vmp_route_word_of(const vmp_pool *pool, uint64_t offset) {
-  vmp_route_word found = {NULL, NULL};
+  vmp_route_word found = {NULL, {NULL, NULL}};
   layers at = layers_of(pool, offset);
   uint64_t start = 0;
   void *owner = NULL;
-  uint32_t index;
   uint64_t *word = vmp_mid_word(at.mid, offset, &start, &owner);
   if (word != NULL && start == offset) found.mid = word;
-  if (owner != NULL && at.slab != NULL) {
-    vmp_card *card = vmp_slab_card(at.slab, owner, offset, &index);
-    if (card != NULL) found.object = &card->words[index];
-  }
+  if (owner != NULL && at.slab != NULL) (void)vmp_slab_word_of(at.slab, owner, offset, &found.object);
   return found;
-}
-
-vmp_card *vmp_route_card(const vmp_pool *pool, uint64_t offset, uint32_t *out_index) {
-  layers at = layers_of(pool, offset);
-  if (at.slab == NULL || !vmp_mid_owns(at.mid, offset)) return NULL;
-  const vmp_span *span = span_of(at.mid, offset);
-  return span == NULL ? NULL : vmp_slab_card(at.slab, span, offset, out_index);
 }
 
 bool vmp_route_find(const vmp_pool *pool, uint64_t offset, vmp_found *out_found) {
@@ -173,8 +162,8 @@ bool vmp_route_is_free_start(const vmp_pool *pool, uint64_t offset) {
   if (offset % VMP_STEP_BYTES != 0) return false;
   layers at = layers_of(pool, offset);
   vmp_span *span = vmp_mid_owns(at.mid, offset) ? span_of(at.mid, offset) : NULL;
-  uint32_t index;
-  return span == NULL || vmp_slab_card(at.slab, span, offset, &index) != NULL;
+  vmp_slab_word word;
+  return span == NULL || vmp_slab_word_of(at.slab, span, offset, &word);
 }
 
 void vmp_route_walk_span(const vmp_pool *pool, uint64_t offset, vmp_walk_fn fn, void *context) {
@@ -222,27 +211,19 @@ static void give_span(void *self, uint64_t offset, vmp_fence fence) {
   (void)vmp_mid_free(layers_of(pool, offset).mid, offset, fence);
 }
 
-// Objects of larger spans are too large to be kept by threads: nobody looks for them without the lock.
-#define MAX_PUBLISHED_BYTES (UINT64_C(4) << 20)
-
-// publish_span: a span of whole pages is found without the lock from here on.
-static vmp_status publish_span(void *self, vmp_card *card, uint64_t offset, uint64_t bytes) {
+// publish_span: a span of whole pages is found without the lock from here on. (Objects of spans that are too large for
+// the map are too large to be kept by threads.)
+static uint64_t publish_span(void *self, uint32_t line, uint64_t offset, uint64_t bytes) {
   vmp_pool *pool = self;
   uint64_t address = vmp_backing_address(pool->backing, offset);
-  if (atomic_load_explicit(&card->number, memory_order_relaxed) > VMP_CACHE_MAX_CLASSES) return VMP_OK;
-  if (bytes > MAX_PUBLISHED_BYTES || !vmp_span_map_suits(address, bytes)) return VMP_OK;
-  vmp_status status = vmp_span_map_add(&pool->span_map, address, bytes, card);
-  if (status == VMP_OK) atomic_store_explicit(&card->address, address, memory_order_release);
-  return status;
+  if (!vmp_span_map_suits(&pool->span_map, address, bytes)) return 0;
+  vmp_span_map_add(&pool->span_map, address, bytes, line);
+  return address;
 }
 
-static void withdraw_span(void *self, vmp_card *card, uint64_t offset, uint64_t bytes) {
+static void withdraw_span(void *self, uint64_t address, uint64_t bytes) {
   vmp_pool *pool = self;
-  (void)offset;
-  uint64_t address = atomic_load_explicit(&card->address, memory_order_relaxed);
-  if (address == 0) return;
   vmp_span_map_remove(&pool->span_map, address, bytes);
-  atomic_store_explicit(&card->address, 0, memory_order_release);
 }
 
 vmp_slab_supply vmp_route_slab_supply(vmp_pool *pool) {

@@ -7,7 +7,7 @@ size_t vmp_slab_max_classes(const vmp_slab *slab) { return slab->num_default + s
 
 vmp_slab_shape vmp_slab_shape_of(const vmp_slab *slab, size_t class_index) {
   const vmp_slab_class *class = &slab->classes[class_index];
-  return (vmp_slab_shape){class->bytes, class->reciprocal, class->span.num_objects};
+  return (vmp_slab_shape){class->bytes, class->reciprocal, class->span.num_objects, class->span.bytes};
 }
 
 size_t vmp_slab_class_index(const vmp_slab *slab, uint64_t bytes) {
@@ -147,9 +147,9 @@ uint32_t vmp_slab_take_ready(vmp_slab *slab, size_t class_index, vmp_stream_inde
   uint32_t taken = 0;
   choice chosen;
   while (taken < max && choose_ready(slab, class, stream, &chosen)) {
-    vmp_card *card = chosen.span->card;
-    uint64_t address = atomic_load_explicit(&card->address, memory_order_relaxed);
-    if (address == 0) break;  // spans of a class are all published, or none is
+    vmp_card *card = vmp_card_at(&slab->cards, chosen.span->line);
+    uint64_t address = chosen.span->address;
+    if (address == 0) break;  // it isn't published: nobody would find its objects again without the lock
     uint64_t used = 0;
     uint32_t before = taken;
     for (; chosen.bits != 0 && taken < max; taken++) {
@@ -202,7 +202,8 @@ void vmp_slab_seal(vmp_slab *slab, vmp_span *span, bool seal) {
 }
 
 void vmp_slab_put_back(vmp_slab *slab, vmp_card *card, uint32_t index, vmp_fence fence) {
-  vmp_span *span = card->span;
+  uint32_t record = vmp_card_record(atomic_load_explicit(&card->head, memory_order_relaxed));
+  vmp_span *span = vmp_node_at(&slab->spans, record);
   vmp_slab_class *class = &slab->classes[span->class_index];
   vmp_span_put_back(slab, class, span, UINT64_C(1) << index, fence);
   after_free(slab, class, span);
@@ -227,15 +228,20 @@ vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fe
   return VMP_OK;
 }
 
-vmp_card *vmp_slab_card(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint32_t *out_index) {
+bool vmp_slab_word_of(const vmp_slab *slab, const vmp_span *span, uint64_t offset, vmp_slab_word *out_word) {
   const vmp_slab_class *class = &slab->classes[span->class_index];
   uint64_t delta = offset - span->offset;  // wraps to a huge one below the span
-  if (span->state == VMP_SPAN_ARRIVING || delta >= class->span.num_objects * class->bytes) return NULL;
+  if (span->state == VMP_SPAN_ARRIVING || delta >= class->span.num_objects * class->bytes) return false;
   uint64_t index = vmp_class_quotient(delta, class->reciprocal);
-  if (index * class->bytes != delta) return NULL;
-  *out_index = (uint32_t)index;
-  return span->card;
+  if (index * class->bytes != delta) return false;
+  vmp_card *card = vmp_card_at(&slab->cards, span->line);
+  bool narrow = vmp_class_is_narrow(class);
+  out_word->low = &card->words[narrow ? index : 2 * index];
+  out_word->high = narrow ? NULL : &card->words[2 * index + 1];
+  return true;
 }
+
+const unsigned char *vmp_slab_cards(const vmp_slab *slab) { return slab->cards.base; }
 
 bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint64_t *out_start,
                    uint64_t *out_bytes) {

@@ -36,23 +36,50 @@
 #include <stdatomic.h>
 
 #include "pool/buddy.h"
+#include "pool/slab_card.h"
 #include "vmm/backing_ops.h"
 #include "vmm/error.h"
 
 typedef struct vmp_slab vmp_slab;
 typedef struct vmp_span vmp_span;
 
-// vmp_card: what may be read of a span without the pool's lock: where it lies, and one word for each of its objects.
-// The words are the caller's: 0 when a span comes and when it goes. A card's memory stays readable until the slab is
-// destroyed, but serves another span once its own is given back: whoever reads without the lock must be content with
-// "this is not the object that I know" in that case (see pool/span_map.h).
-typedef struct vmp_card {
-  _Atomic uint64_t address;  // set by the supply's publish; 0: the span isn't published
-  _Atomic uint32_t number;   // of the class: its index + 1
-  uint32_t capacity_log2;    // of the words
-  vmp_span *span;            // read under the lock only
-  _Atomic uint64_t words[];
-} vmp_card;
+// vmp_slab_word: where the caller's word of an object is, in the card of its span. 64 bits of objects that are larger
+// than VMP_SLAB_NARROW_BYTES, whose `high` is read and written under the lock only; else 32, and `high` is NULL.
+#define VMP_SLAB_NARROW_BYTES (UINT64_C(64) << 10)
+#define VMP_SLAB_MAX_NUMBER 254u  // classes of higher numbers aren't told apart by cards, nor published
+typedef struct vmp_slab_word {
+  _Atomic uint32_t *low, *high;
+} vmp_slab_word;
+
+static inline uint64_t vmp_slab_word_high(vmp_slab_word at) {
+  return at.high == NULL ? 0 : (uint64_t)atomic_load_explicit(at.high, memory_order_relaxed) << 32;
+}
+static inline uint64_t vmp_slab_word_get(vmp_slab_word at) {
+  return atomic_load_explicit(at.low, memory_order_acquire) | vmp_slab_word_high(at);
+}
+static inline void vmp_slab_word_set(vmp_slab_word at, uint64_t word) {
+  if (at.high != NULL) atomic_store_explicit(at.high, (uint32_t)(word >> 32), memory_order_relaxed);
+  atomic_store_explicit(at.low, (uint32_t)word, memory_order_release);
+}
+// vmp_slab_word_take makes it 0 and returns what it was.
+static inline uint64_t vmp_slab_word_take(vmp_slab_word at) {
+  uint64_t word = atomic_exchange_explicit(at.low, 0, memory_order_acq_rel) | vmp_slab_word_high(at);
+  if (at.high != NULL) atomic_store_explicit(at.high, 0, memory_order_relaxed);
+  return word;
+}
+// vmp_slab_word_change sets and clears bits of one that isn't 0. False: it is.
+static inline bool vmp_slab_word_change(vmp_slab_word at, uint64_t set, uint64_t clear) {
+  uint32_t now = atomic_load_explicit(at.low, memory_order_acquire);
+  while (now != 0) {
+    // Another thread may free the object without the lock meanwhile: then the word is 0, and stays so.
+    if (!atomic_compare_exchange_weak(at.low, &now, (now & (uint32_t)~clear) | (uint32_t)set)) continue;
+    if (at.high == NULL) return true;
+    uint32_t high = (uint32_t)(((vmp_slab_word_high(at) & ~clear) | set) >> 32);
+    atomic_store_explicit(at.high, high, memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
 
 // vmp_slab_supply: where spans come from (mid, or a fake).
 typedef struct vmp_slab_supply {
@@ -62,11 +89,11 @@ typedef struct vmp_slab_supply {
   vmp_status (*take)(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed);
   // give takes a block back; the owner is gone. Can't fail, keeps the lock, allocates nothing.
   void (*give)(void *self, uint64_t offset, vmp_fence fence);
-  // publish makes the card of a span that has got its place known to whoever looks for objects without the lock;
-  // withdraw, before the span is given back, forgets it. publish keeps the lock; VMP_ERROR_HOST_OUT_OF_MEMORY changes
-  // nothing. Both may be NULL.
-  vmp_status (*publish)(void *self, vmp_card *card, uint64_t offset, uint64_t bytes);
-  void (*withdraw)(void *self, vmp_card *card, uint64_t offset, uint64_t bytes);
+  // publish makes the card (at `line`) of a span of narrow objects that has got its place known to whoever looks for
+  // objects without the lock, and returns the span's address; 0: it doesn't. withdraw, before a published span is given
+  // back, forgets it. Both keep the lock, and may be NULL.
+  uint64_t (*publish)(void *self, uint32_t line, uint64_t offset, uint64_t bytes);
+  void (*withdraw)(void *self, uint64_t address, uint64_t bytes);
 } vmp_slab_supply;
 
 typedef struct vmp_slab_options {
@@ -116,15 +143,19 @@ vmp_status vmp_slab_free(vmp_slab *slab, vmp_span *span, uint64_t offset, vmp_fe
 bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint64_t *out_start,
                    uint64_t *out_bytes);
 
-// vmp_slab_card returns the card of a span, and the index of the object that starts at `offset`, used or free; NULL:
-// no object starts there, or the span is still on its way.
-vmp_card *vmp_slab_card(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint32_t *out_index);
+// vmp_slab_word_of finds the word of the object that starts at `offset`, used or free. False: no object starts there,
+// or the span is still on its way.
+bool vmp_slab_word_of(const vmp_slab *slab, const vmp_span *span, uint64_t offset, vmp_slab_word *out_word);
+
+// vmp_slab_cards: where line 0 of the cards is. It stays there.
+const unsigned char *vmp_slab_cards(const vmp_slab *slab);
 
 // vmp_slab_shape: what objects of a class are like. Stays while the class has objects.
 typedef struct vmp_slab_shape {
   uint64_t bytes;
   uint64_t reciprocal;   // of bytes, for vmp_class_quotient
   uint32_t num_objects;  // of a span
+  uint64_t span_bytes;
 } vmp_slab_shape;
 size_t vmp_slab_max_classes(const vmp_slab *slab);  // indices are below this
 vmp_slab_shape vmp_slab_shape_of(const vmp_slab *slab, size_t class_index);
@@ -133,8 +164,8 @@ size_t vmp_slab_class_index(const vmp_slab *slab, uint64_t bytes);
 
 // vmp_slab_object: one object, as thread caches keep it.
 typedef struct vmp_slab_object {
-  uint64_t address;        // card->address + index * bytes
-  _Atomic uint64_t *word;  // its word in the card
+  uint64_t address;        // of the span + index * bytes
+  _Atomic uint32_t *word;  // its word in the card
 } vmp_slab_object;
 
 // vmp_slab_take_ready hands out up to `max` objects of a class that `stream` may use at once, of published spans that
@@ -175,6 +206,10 @@ void vmp_slab_walk(const vmp_slab *slab, vmp_walk_fn fn, void *context);
 // vmp_slab_walk_span sees the parts of one span in address order: "object" (used), "free object" with its fence, and
 // "rest". A span that is still on its way has none.
 void vmp_slab_walk_span(const vmp_slab *slab, const vmp_span *span, vmp_walk_fn fn, void *context);
+
+// vmp_slab_walk_published sees every span that is published, with its address and where its card is.
+typedef void (*vmp_slab_published_fn)(void *context, uint64_t address, uint64_t bytes, uint32_t line);
+void vmp_slab_walk_published(const vmp_slab *slab, vmp_slab_published_fn fn, void *context);
 
 // vmp_slab_check reports every broken invariant and returns their number. O(spans).
 size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report);

@@ -24,12 +24,11 @@ static bool check_span(const vmp_slab *slab, const vmp_slab_class *class, const 
     vmp_report_fault(report, "slab: span 0x%llx is not aligned to %llu", offset,
                      (unsigned long long)class->span.alignment);
   }
+  uint32_t number = class_index + 1 > VMP_SLAB_MAX_NUMBER ? 0 : (uint32_t)class_index + 1;
   if (span->record == 0 || span->record > slab->spans.touched || vmp_node_at(&slab->spans, span->record) != span) {
     vmp_report_fault(report, "slab: span 0x%llx says it is record %u, which is another", offset, span->record);
-  }
-  const vmp_card *card = span->card;
-  if (card == NULL || card->span != span || atomic_load(&card->number) != class_index + 1 ||
-      (UINT32_C(1) << card->capacity_log2) < class->span.num_objects) {
+  } else if (span->line == 0 || span->line >= slab->cards.used_lines ||
+             atomic_load(&vmp_card_at(&slab->cards, span->line)->head) != vmp_card_head(number, span->record)) {
     vmp_report_fault(report, "slab: span 0x%llx and its card don't belong together", offset);
   }
   uint64_t seen = 0;
@@ -140,28 +139,40 @@ static void check_table(const vmp_slab *slab, vmp_report *report) {
   }
 }
 
-// Every card is a span's or free, and a free one is known to nobody and has no words.
+// check_free_cards: the free cards of so many lines have no class and no words.
+static void check_free_cards(const vmp_card_store *cards, uint32_t lines, vmp_report *report) {
+  uint64_t listed = 0;
+  for (uint32_t line = cards->free_cards[lines];
+       line != 0 && line < cards->used_lines && listed <= cards->num_free[lines]; listed++) {
+    const vmp_card *card = vmp_card_at(cards, line);
+    uint32_t head = atomic_load(&card->head), any = vmp_card_number(head);
+    for (uint32_t i = 0; i < lines * 16 - 1; i++) any |= atomic_load(&card->words[i]);
+    if (any != 0) vmp_report_fault(report, "slab: a free card of %u lines is still in use", lines);
+    line = vmp_card_record(head);
+  }
+  if (listed != cards->num_free[lines]) {
+    vmp_report_fault(report, "slab: %llu free cards of %u lines are listed, %u counted", (unsigned long long)listed,
+                     lines, cards->num_free[lines]);
+  }
+}
+
+// Every card is a span's or free.
 static void check_cards(const vmp_slab *slab, vmp_report *report) {
-  uint64_t used = 0, in_use = slab->spans.used;
-  for (uint32_t size = 0; size < VMP_CARD_SIZES; size++) {
-    uint64_t listed = 0;
-    for (const vmp_card *card = slab->free_cards[size]; card != NULL && listed <= slab->num_free_cards[size];
-         card = (const vmp_card *)card->span) {
-      listed++;
-      uint64_t any = atomic_load(&card->address);
-      for (uint32_t i = 0; i < UINT32_C(1) << card->capacity_log2; i++) any |= atomic_load(&card->words[i]);
-      if (any != 0) vmp_report_fault(report, "slab: a free card of size %u is still in use", size);
-    }
-    if (listed != slab->num_free_cards[size]) {
-      vmp_report_fault(report, "slab: %llu free cards of size %u are listed, %llu counted", (unsigned long long)listed,
-                       size, (unsigned long long)slab->num_free_cards[size]);
-    }
-    used += slab->cards[size].used - slab->num_free_cards[size];
+  const vmp_card_store *cards = &slab->cards;
+  uint64_t used = 0, num_lines = 1;
+  for (uint32_t lines = 1; lines <= VMP_CARD_MAX_LINES; lines++) {
+    check_free_cards(cards, lines, report);
+    used += cards->num_used[lines];
+    num_lines += (uint64_t)lines * (cards->num_used[lines] + (uint64_t)cards->num_free[lines]);
   }
-  if (used != in_use) {
-    vmp_report_fault(report, "slab: %llu cards are in use for %llu spans", (unsigned long long)used,
-                     (unsigned long long)in_use);
+  if (used != slab->spans.used) {
+    vmp_report_fault(report, "slab: %llu cards are in use for %u spans", (unsigned long long)used, slab->spans.used);
   }
+  if (num_lines != cards->used_lines || cards->used_lines > cards->num_lines) {
+    vmp_report_fault(report, "slab: cards have %llu lines of %u, and %u are counted", (unsigned long long)num_lines,
+                     cards->num_lines, cards->used_lines);
+  }
+  if (atomic_load(&vmp_card_at(cards, 0)->head) != 0) vmp_report_fault(report, "slab: nobody's card was written to");
 }
 
 size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report) {
@@ -217,8 +228,7 @@ void vmp_slab_get_stats(const vmp_slab *slab, vmp_slab_stats *out) {
   }
   stats.metadata_bytes = sizeof *slab + (slab->num_default + slab->max_user) * sizeof *slab->classes +
                          slab->max_user * sizeof *slab->user.rows + slab->num_lists * sizeof *slab->lists +
-                         vmp_node_pool_bytes(&slab->spans);
-  for (uint32_t i = 0; i < VMP_CARD_SIZES; i++) stats.metadata_bytes += vmp_node_pool_bytes(&slab->cards[i]);
+                         vmp_node_pool_bytes(&slab->spans) + vmp_card_store_bytes(&slab->cards);
   *out = stats;
 }
 
@@ -252,6 +262,17 @@ void vmp_slab_walk(const vmp_slab *slab, vmp_walk_fn fn, void *context) {
     for (unsigned f = 0; f <= class->span.num_objects + 1; f++) {
       for (const vmp_span *span = class->lists[f]; span != NULL; span = span->next) {
         fn(context, span->offset, class->span.bytes, "span", merged_fence(span));
+      }
+    }
+  }
+}
+
+void vmp_slab_walk_published(const vmp_slab *slab, vmp_slab_published_fn fn, void *context) {
+  for (size_t i = 0; i < slab->num_classes; i++) {
+    const vmp_slab_class *class = &slab->classes[i];
+    for (unsigned f = 0; f <= class->span.num_objects + 1; f++) {
+      for (const vmp_span *span = class->lists[f]; span != NULL; span = span->next) {
+        if (span->address != 0) fn(context, span->address, class->span.bytes, span->line);
       }
     }
   }

@@ -108,8 +108,7 @@ vmp_status vmp_slab_create(vmp_slab **out_slab, const vmp_backing_ops *ops, cons
   slab->granule_bytes = options->granule_bytes;
   atomic_init(&slab->user.from_bytes, UINT64_MAX);  // no request is the user's classes'
   vmp_node_pool_init(&slab->spans, sizeof(vmp_span));
-  for (uint32_t i = 0; i < VMP_CARD_SIZES; i++) vmp_node_pool_init(&slab->cards[i], vmp_card_bytes(i));
-  status = make(slab, options);
+  status = vmp_card_store_open(&slab->cards) ? make(slab, options) : fail_host_memory();
   if (status != VMP_OK) {
     vmp_slab_destroy(slab);
     return status;
@@ -121,7 +120,7 @@ vmp_status vmp_slab_create(vmp_slab **out_slab, const vmp_backing_ops *ops, cons
 void vmp_slab_destroy(vmp_slab *slab) {
   if (slab == NULL) return;
   vmp_node_pool_finish(&slab->spans);
-  for (uint32_t i = 0; i < VMP_CARD_SIZES; i++) vmp_node_pool_finish(&slab->cards[i]);
+  vmp_card_store_close(&slab->cards);
   for (size_t i = slab->num_default; i < slab->num_classes; i++) vmp_mem_free(slab->classes[i].lists);
   vmp_mem_free(slab->user.rows);
   vmp_mem_free(slab->lists);

@@ -3,6 +3,7 @@
 //     slab.c        public functions: allocate, free, find, trim
 //     slab_classes.c  create and destroy; which class serves a request, adopting others
 //     slab_span.c   spans: their groups of free objects, taking them from the supply and giving them back
+//     slab_card.c   the memory of cards
 //     slab_check.c  all invariants, statistics, walks
 //
 //     class   lists[0]          full spans
@@ -24,9 +25,6 @@
 #include "vmm/node_pool.h"
 
 #define VMP_SLAB_MAX_CLASSES 1024u
-// Cards have room for 8, 16, 32 or 64 words, and fill whole cache lines: objects of two spans share none.
-#define VMP_CARD_FIRST_LOG2 3u
-#define VMP_CARD_SIZES 4u
 #define VMP_SLAB_LOOK_SPANS 16u  // spans that one allocation looks at, at most, per kind of object
 
 typedef enum vmp_group_index {
@@ -56,10 +54,13 @@ struct vmp_span {
   uint8_t num_free;
   uint8_t state;  // vmp_span_state
   vmp_span_group groups[VMP_GROUPS];
-  vmp_card *card;  // of the size that its class needs
+  uint64_t address;  // 0: it isn't published
+  uint32_t line;     // of its card
+  uint32_t unused;
 };
 
-_Static_assert(sizeof(struct vmp_span) == 112, "a record has no hidden padding");
+_Static_assert(sizeof(struct vmp_span) == 120, "a record has no hidden padding");
+_Static_assert(VMP_CARD_MAX_WORDS > 2 * VMP_SPAN_MAX_OBJECTS, "wide objects have two words each");
 _Static_assert(VMP_SPAN_MAX_OBJECTS <= 64, "the free objects of a span are one word");
 _Static_assert(VMP_SLAB_MAX_CLASSES <= UINT16_MAX, "class_index holds every class");
 
@@ -106,15 +107,19 @@ struct vmp_slab {
   size_t max_user;
   vmp_slab_class *classes;  // num_default + max_user, which never move
   vmp_class_table user;
-  vmp_span **lists;                      // of all default classes; others have their own
-  uint64_t num_lists;                    // of all classes
-  _Atomic uint64_t adoptions;            // of other classes; read without the lock, too
-  vmp_node_pool spans;                   // of struct vmp_span
-  vmp_node_pool cards[VMP_CARD_SIZES];   // their memory, by capacity
-  vmp_card *free_cards[VMP_CARD_SIZES];  // linked by `span`: a card never goes back to its node pool, which would
-                                         // write to what others may be reading
-  uint64_t num_free_cards[VMP_CARD_SIZES];
+  vmp_span **lists;            // of all default classes; others have their own
+  uint64_t num_lists;          // of all classes
+  _Atomic uint64_t adoptions;  // of other classes; read without the lock, too
+  vmp_node_pool spans;         // of struct vmp_span
+  vmp_card_store cards;
 };
+
+// vmp_class_is_narrow: whether 32 bits are enough for a word of its objects; else they have two of a card's words each.
+static inline bool vmp_class_is_narrow(const vmp_slab_class *class) { return class->bytes <= VMP_SLAB_NARROW_BYTES; }
+// One word more than there are objects stays 0: who looks without the lock for what lies in a span's rest finds it.
+static inline uint32_t vmp_class_card_words(const vmp_slab_class *class) {
+  return (class->span.num_objects << !vmp_class_is_narrow(class)) + 1;
+}
 
 static inline uint64_t vmp_span_free_bits(const vmp_span *span) {
   return span->groups[VMP_GROUP_CLEAN].bits | span->groups[VMP_GROUP_FIRST].bits | span->groups[VMP_GROUP_OTHERS].bits;
@@ -237,18 +242,6 @@ static inline bool vmp_class_keeps(const vmp_slab_class *class) {
 const vmp_span_group *vmp_span_oldest_group(const vmp_span *span);
 // vmp_span_fence: who may still touch any free object of the span, without what is known complete.
 vmp_fence vmp_span_fence(const vmp_slab *slab, const vmp_span *span);
-
-// vmp_card_size: index of the smallest cards that have a word for each object of a span.
-static inline uint32_t vmp_card_size(uint32_t num_objects) {
-  uint32_t size = 0;
-  while ((UINT32_C(1) << (size + VMP_CARD_FIRST_LOG2)) < num_objects) size++;
-  return size;
-}
-// vmp_card_bytes: memory of one card, whole cache lines.
-static inline size_t vmp_card_bytes(uint32_t size) {
-  size_t bytes = sizeof(vmp_card) + (sizeof(uint64_t) << (size + VMP_CARD_FIRST_LOG2));
-  return (bytes + 63) / 64 * 64;
-}
 
 // vmp_span_take gets a span of the request's class from the supply, all its objects clean, and lists it.
 // VMP_ERROR_HOST_OUT_OF_MEMORY, whatever the supply returned. MAY UNLOCK.

@@ -61,35 +61,14 @@ vmp_fence vmp_span_fence(const vmp_slab *slab, const vmp_span *span) {
 
 // ---- from the supply and back ----
 
-// take_card makes a card for a span of a class. NULL: no host memory.
-static vmp_card *take_card(vmp_slab *slab, const vmp_slab_class *class) {
-  uint32_t size = vmp_card_size(class->span.num_objects);
-  vmp_card *card = slab->free_cards[size];
-  if (card != NULL) {
-    slab->free_cards[size] = (vmp_card *)card->span;
-    slab->num_free_cards[size]--;
-  } else {
-    if (!vmp_node_pool_reserve(&slab->cards[size], 1)) return NULL;
-    card = vmp_node_at(&slab->cards[size], vmp_node_take(&slab->cards[size]));
-    card->capacity_log2 = size + VMP_CARD_FIRST_LOG2;
-  }
-  card->span = NULL;
-  atomic_store_explicit(&card->number, (uint32_t)(class - slab->classes) + 1, memory_order_relaxed);
-  return card;
-}
-
-static void give_card(vmp_slab *slab, vmp_card *card) {
-  uint32_t size = card->capacity_log2 - VMP_CARD_FIRST_LOG2;
-  card->span = (vmp_span *)slab->free_cards[size];
-  slab->free_cards[size] = card;
-  slab->num_free_cards[size]++;
-}
-
-// settle_span lists a span that has got its place. VMP_ERROR_HOST_OUT_OF_MEMORY: it can't be published.
-static vmp_status settle_span(vmp_slab *slab, vmp_slab_class *class, vmp_span *span, const vmp_placed *placed) {
-  if (slab->supply.publish != NULL) {
-    vmp_status status = slab->supply.publish(slab->supply.self, span->card, placed->offset, class->span.bytes);
-    if (status != VMP_OK) return status;
+// settle_span lists a span that has got its place.
+static void settle_span(vmp_slab *slab, vmp_slab_class *class, vmp_span *span, const vmp_placed *placed) {
+  uint32_t number = (uint32_t)(class - slab->classes) + 1;
+  if (number > VMP_SLAB_MAX_NUMBER) number = 0;
+  vmp_card *card = vmp_card_at(&slab->cards, span->line);
+  atomic_store_explicit(&card->head, vmp_card_head(number, span->record), memory_order_relaxed);
+  if (slab->supply.publish != NULL && number != 0 && vmp_class_is_narrow(class)) {
+    span->address = slab->supply.publish(slab->supply.self, span->line, placed->offset, class->span.bytes);
   }
   span->offset = placed->offset;
   span->groups[VMP_GROUP_CLEAN] = (vmp_span_group){.bits = vmp_span_all_bits(class), .fence = placed->fence};
@@ -97,20 +76,18 @@ static vmp_status settle_span(vmp_slab *slab, vmp_slab_class *class, vmp_span *s
   span->state = VMP_SPAN_LISTED;
   vmp_span_list(class, span);
   class->num_spans++;
-  return VMP_OK;
 }
 
 vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, vmp_span **out_span,
                          vmp_fence *out_after) {
-  vmp_card *card = vmp_node_pool_reserve(&slab->spans, 1) ? take_card(slab, class) : NULL;
-  if (card == NULL) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the record of another span");
+  uint32_t line = vmp_node_pool_reserve(&slab->spans, 1) ? vmp_card_take(&slab->cards, vmp_class_card_words(class)) : 0;
+  if (line == 0) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the record of another span");
   uint32_t record = vmp_node_take(&slab->spans);
   vmp_span *span = vmp_node_at(&slab->spans, record);
   span->record = record;
   span->class_index = (uint16_t)(class - slab->classes);
   span->state = VMP_SPAN_ARRIVING;
-  span->card = card;
-  card->span = span;
+  span->line = line;
   class->num_arriving++;
 
   vmp_request span_request = {.bytes = class->span.bytes,
@@ -122,16 +99,12 @@ vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_reques
   vmp_status status = slab->supply.take(slab->supply.self, &span_request, span, &placed);
   // Others may have changed everything meanwhile, but not this record: it was in no list.
   class->num_arriving--;
-  if (status == VMP_OK) {
-    status = settle_span(slab, class, span, &placed);
-    if (status != VMP_OK)
-      slab->supply.give(slab->supply.self, placed.offset, vmp_fence_merge(placed.after, placed.fence));
-  }
   if (status != VMP_OK) {
-    give_card(slab, card);
+    vmp_card_give(&slab->cards, line, vmp_class_card_words(class));
     vmp_node_give(&slab->spans, record);
     return status;
   }
+  settle_span(slab, class, span, &placed);
   *out_span = span;
   *out_after = placed.after;
   return VMP_OK;
@@ -140,11 +113,10 @@ vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_reques
 void vmp_span_give(vmp_slab *slab, vmp_slab_class *class, vmp_span *span) {
   uint64_t offset = span->offset;
   vmp_fence fence = vmp_span_fence(slab, span);
-  vmp_card *card = span->card;
-  if (slab->supply.withdraw != NULL) slab->supply.withdraw(slab->supply.self, card, offset, class->span.bytes);
+  if (span->address != 0) slab->supply.withdraw(slab->supply.self, span->address, class->span.bytes);
   vmp_span_unlist(class, span);
   class->num_spans--;
-  give_card(slab, card);
+  vmp_card_give(&slab->cards, span->line, vmp_class_card_words(class));
   vmp_node_give(&slab->spans, span->record);
   slab->supply.give(slab->supply.self, offset, fence);
 }

@@ -25,8 +25,9 @@ static vmp_status hand_to_buddy(vmp_pool *pool, uint64_t offset, uint64_t bytes)
   size_t n = pool->num_reservations;
   uint64_t *handed = vmp_mem_calloc(words_of(pool, bytes), sizeof *handed);
   vmp_reservation *list = vmp_mem_calloc(n + 1, sizeof *list);
+  vmp_span_range *range = vmp_span_range_make(vmp_backing_address(pool->backing, offset), bytes);
   vmp_status status = VMP_OK;
-  if (handed == NULL || list == NULL) {
+  if (handed == NULL || list == NULL || range == NULL) {
     status = vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY,
                       "no host memory for the bookkeeping of %" PRIu64
                       " bytes of "
@@ -37,8 +38,10 @@ static vmp_status hand_to_buddy(vmp_pool *pool, uint64_t offset, uint64_t bytes)
   if (status != VMP_OK) {
     vmp_mem_free(handed);
     vmp_mem_free(list);
+    vmp_span_range_drop(range);
     return status;
   }
+  vmp_span_map_link(&pool->span_map, range);
   if (n > 0) memcpy(list, pool->reservations, n * sizeof *list);
   list[n] = (vmp_reservation){offset, bytes, handed, vmp_backing_address(pool->backing, offset)};
   vmp_mem_free(pool->reservations);

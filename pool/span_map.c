@@ -4,153 +4,168 @@
 #include "vmm/align.h"
 #include "vmm/memory.h"
 
-#define FIRST_SLOTS 64u
+// Where a process may have only so many addresses (RLIMIT_AS), a range's entries have at most one in so many of what is
+// left.
+#define SHARE 32u
+#define LEAST_BYTES ((size_t)1 << 16)
+#define WRITTEN_LOG2 10u  // entries for each bit of `written`: as many as a page of memory holds
 
-vmp_card vmp_no_card;
+vmp_span_entry vmp_span_no_entry;
 
-// Every map begins with it. It is never written: adding needs a larger one.
-static vmp_span_table empty_table = {.slots = {{.key = VMP_SPAN_NO_KEY}}};
-#define EMPTY_TABLE (&empty_table)
+static uint64_t num_entries(const vmp_span_range *range) { return range->bytes >> VMP_SPAN_PAGE_LOG2; }
+static uint64_t num_words(const vmp_span_range *range) { return (num_entries(range) >> (WRITTEN_LOG2 + 6)) + 1; }
 
-static uint64_t num_slots(const vmp_span_table *table) { return table->mask_bytes / sizeof(vmp_span_slot) + 1; }
+void vmp_span_range_drop(vmp_span_range *range) {
+  if (range == NULL) return;
+  vmp_mem_unreserve(range->entries, range->entries_bytes);
+  vmp_mem_free(range->written);
+  vmp_mem_free(range);
+}
 
-void vmp_span_map_init(vmp_span_map *map) { atomic_init(&map->table, EMPTY_TABLE); }
+// make_entries takes addresses for `bytes` of entries and makes them usable, or those of a half, a quarter, and so on.
+// Returns how many bytes came of it.
+static size_t make_entries(vmp_span_range *range, size_t bytes) {
+  range->entries_bytes = bytes < LEAST_BYTES ? LEAST_BYTES : bytes;
+  range->entries = vmp_mem_reserve(&range->entries_bytes, LEAST_BYTES, SHARE);
+  if (range->entries == NULL) return 0;
+  size_t usable = range->entries_bytes;
+  while (!vmp_mem_commit(range->entries, usable)) {  // where memory that may be written is counted, there may be less
+    usable /= 2;
+    if (usable < LEAST_BYTES) return 0;
+  }
+  return usable < bytes ? usable : bytes;
+}
+
+vmp_span_range *vmp_span_range_make(uint64_t address, uint64_t bytes) {
+  vmp_span_range *range = vmp_mem_calloc(1, sizeof *range);
+  if (range == NULL) return NULL;
+  size_t got = make_entries(range, (size_t)(bytes >> VMP_SPAN_PAGE_LOG2) * sizeof(vmp_span_entry));
+  range->address = address;
+  range->bytes = (uint64_t)(got / sizeof(vmp_span_entry)) << VMP_SPAN_PAGE_LOG2;
+  range->written = got == 0 ? NULL : vmp_mem_calloc(num_words(range), sizeof *range->written);
+  if (range->written == NULL) {
+    vmp_span_range_drop(range);
+    return NULL;
+  }
+  return range;
+}
+
+void vmp_span_map_link(vmp_span_map *map, vmp_span_range *range) {
+  if (map->last == NULL) {
+    map->address = range->address;
+    map->bytes = range->bytes;
+    map->entries = range->entries;
+    atomic_store_explicit(&map->ranges, range, memory_order_release);
+  } else {
+    atomic_store_explicit(&map->last->next, range, memory_order_release);
+  }
+  map->last = range;
+}
 
 void vmp_span_map_free(vmp_span_map *map) {
-  vmp_span_table *table = atomic_load(&map->table);
-  if (table == NULL) return;
-  for (uint64_t i = 0; i < num_slots(table) && table != EMPTY_TABLE; i++) vmp_mem_free(table->slots[i].leaf);
-  while (table != EMPTY_TABLE) {
-    vmp_span_table *outgrown = table->outgrown;
-    vmp_mem_free(table);
-    table = outgrown;
+  vmp_span_range *range = atomic_load(&map->ranges);
+  while (range != NULL) {
+    vmp_span_range *next = atomic_load(&range->next);
+    vmp_span_range_drop(range);
+    range = next;
   }
-  vmp_span_map_init(map);
+  *map = (vmp_span_map){0};
 }
 
-// insert puts a piece that isn't there into a table with room.
-static void insert(vmp_span_table *table, uint64_t key, vmp_span_leaf *leaf) {
-  uint64_t place = vmp_span_place(key << VMP_SPAN_PIECE_LOG2);
-  while (atomic_load_explicit(&vmp_span_slot_at(table, place)->key, memory_order_relaxed) != VMP_SPAN_NO_KEY) {
-    place += sizeof(vmp_span_slot);
+static vmp_span_range *range_of(const vmp_span_map *map, uint64_t address) {
+  vmp_span_range *range = atomic_load_explicit(&map->ranges, memory_order_acquire);
+  while (range != NULL && address - range->address >= range->bytes) {
+    range = atomic_load_explicit(&range->next, memory_order_acquire);
   }
-  vmp_span_slot *slot = (vmp_span_slot *)vmp_span_slot_at(table, place);
-  slot->leaf = leaf;
-  atomic_store_explicit(&slot->key, key, memory_order_release);
-  table->entries++;
+  return range;
 }
 
-// grown makes a larger table with the same pieces. NULL: no host memory.
-static vmp_span_table *grown(vmp_span_table *old) {
-  uint64_t slots = old == EMPTY_TABLE ? FIRST_SLOTS : num_slots(old) * 2, bytes;
-  if (!vmp_mul(slots - 1, sizeof(vmp_span_slot), &bytes) || !vmp_add(bytes, sizeof(vmp_span_table), &bytes))
-    return NULL;
-  vmp_span_table *table = vmp_mem_calloc(1, (size_t)bytes);
-  if (table == NULL) return NULL;
-  table->outgrown = old;
-  table->mask_bytes = (slots - 1) * sizeof(vmp_span_slot);
-  for (uint64_t i = 0; i < slots; i++) atomic_init(&table->slots[i].key, VMP_SPAN_NO_KEY);
-  for (uint64_t i = 0; old != EMPTY_TABLE && i < num_slots(old); i++) {
-    uint64_t key = atomic_load_explicit(&old->slots[i].key, memory_order_relaxed);
-    if (key != VMP_SPAN_NO_KEY) insert(table, key, old->slots[i].leaf);
-  }
-  return table;
+bool vmp_span_map_suits(const vmp_span_map *map, uint64_t address, uint64_t bytes) {
+  if (bytes < VMP_SPAN_PAGE_BYTES || !vmp_is_power_of_two(bytes) || (address & (bytes - 1)) != 0) return false;
+  const vmp_span_range *range = range_of(map, address);
+  return range != NULL && range->bytes - (address - range->address) >= bytes;
 }
 
-static vmp_span_leaf *leaf_of(const vmp_span_map *map, uint64_t key) {
-  const vmp_span_table *table = atomic_load_explicit(&map->table, memory_order_relaxed);
-  for (uint64_t place = vmp_span_place(key << VMP_SPAN_PIECE_LOG2);; place += sizeof(vmp_span_slot)) {
-    const vmp_span_slot *slot = vmp_span_slot_at(table, place);
-    uint64_t found = atomic_load_explicit(&slot->key, memory_order_relaxed);
-    if (found == key) return slot->leaf;
-    if (found == VMP_SPAN_NO_KEY) return NULL;
+static void enter(vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t entry) {
+  vmp_span_range *range = range_of(map, address);
+  uint64_t index = (address - range->address) >> VMP_SPAN_PAGE_LOG2;
+  for (uint64_t end = index + (bytes >> VMP_SPAN_PAGE_LOG2); index < end; index++) {
+    atomic_store_explicit(&range->entries[index], entry, memory_order_release);
+    range->written[index >> WRITTEN_LOG2 >> 6] |= UINT64_C(1) << (index >> WRITTEN_LOG2 & 63);
   }
 }
 
-// make_leaf makes room for a piece. A leaf without cards stays, and is used the next time.
-static bool make_leaf(vmp_span_map *map, uint64_t key) {
-  vmp_span_table *table = atomic_load_explicit(&map->table, memory_order_relaxed);
-  if (table == EMPTY_TABLE || table->entries * 2 >= num_slots(table)) {
-    table = grown(table);
-    if (table == NULL) return false;
-    atomic_store_explicit(&map->table, table, memory_order_release);
-  }
-  vmp_span_leaf *leaf = vmp_mem_calloc(1, sizeof *leaf);
-  if (leaf == NULL) return false;
-  for (uint64_t page = 0; page < VMP_SPAN_PIECE_PAGES; page++) atomic_init(&leaf->cards[page], &vmp_no_card);
-  insert(table, key, leaf);
-  return true;
-}
-
-// name sets the card of every page of a range whose leaves are there.
-static void name(const vmp_span_map *map, uint64_t address, uint64_t bytes, vmp_card *card) {
-  for (uint64_t at = address; at < address + bytes; at += VMP_SPAN_PAGE_BYTES) {
-    vmp_span_leaf *leaf = leaf_of(map, at >> VMP_SPAN_PIECE_LOG2);
-    uint64_t page = (at >> VMP_SPAN_PAGE_LOG2) & (VMP_SPAN_PIECE_PAGES - 1);
-    atomic_store_explicit(&leaf->cards[page], card, memory_order_release);
-  }
-}
-
-vmp_status vmp_span_map_add(vmp_span_map *map, uint64_t address, uint64_t bytes, vmp_card *card) {
-  uint64_t last = (address + bytes - 1) >> VMP_SPAN_PIECE_LOG2;
-  for (uint64_t piece = address >> VMP_SPAN_PIECE_LOG2; piece <= last; piece++) {
-    if (leaf_of(map, piece) == NULL && !make_leaf(map, piece)) {
-      return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory to find another span by its addresses");
-    }
-  }
-  name(map, address, bytes, card);
-  return VMP_OK;
+void vmp_span_map_add(vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t line) {
+  enter(map, address, bytes, line << VMP_CARD_LINE_LOG2);
+  map->num_pages += bytes >> VMP_SPAN_PAGE_LOG2;
 }
 
 void vmp_span_map_remove(vmp_span_map *map, uint64_t address, uint64_t bytes) {
-  name(map, address, bytes, &vmp_no_card);
+  enter(map, address, bytes, 0);
+  map->num_pages -= bytes >> VMP_SPAN_PAGE_LOG2;
+}
+
+vmp_span_entry *vmp_span_map_entry(const vmp_span_map *map, uint64_t address) {
+  const vmp_span_range *range = range_of(map, address);
+  return range == NULL ? &vmp_span_no_entry : &range->entries[(address - range->address) >> VMP_SPAN_PAGE_LOG2];
 }
 
 uint64_t vmp_span_map_metadata_bytes(const vmp_span_map *map) {
-  const vmp_span_table *table = atomic_load(&map->table);
-  uint64_t bytes = table->entries * sizeof(vmp_span_leaf);
-  for (; table != EMPTY_TABLE; table = table->outgrown)
-    bytes += sizeof *table + (num_slots(table) - 1) * sizeof(vmp_span_slot);
+  uint64_t bytes = 0;
+  for (const vmp_span_range *range = atomic_load(&map->ranges); range != NULL; range = atomic_load(&range->next)) {
+    bytes += sizeof *range + num_words(range) * sizeof *range->written;
+    for (uint64_t i = 0; i < num_words(range); i++) {
+      bytes += (uint64_t)__builtin_popcountll(range->written[i]) * (sizeof(vmp_span_entry) << WRITTEN_LOG2);
+    }
+  }
   return bytes;
 }
 
-// check_leaf: a card that is named here lies over this page.
-static void check_leaf(uint64_t key, vmp_span_leaf *leaf, vmp_report *report) {
-  for (uint64_t page = 0; page < VMP_SPAN_PIECE_PAGES; page++) {
-    const vmp_card *card = atomic_load(&leaf->cards[page]);
-    if (card == &vmp_no_card) continue;
-    uint64_t at = (key << VMP_SPAN_PIECE_LOG2) + (page << VMP_SPAN_PAGE_LOG2);
-    uint64_t address = card == NULL ? 0 : atomic_load(&card->address);
-    if (address == 0 || address > at) {
-      vmp_report_fault(report, "span map: the page at 0x%llx names the card of a span at 0x%llx",
-                       (unsigned long long)at, (unsigned long long)address);
-    }
+bool vmp_span_map_names(const vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t line) {
+  if (!vmp_span_map_suits(map, address, bytes)) return false;
+  const vmp_span_entry *entries = vmp_span_map_entry(map, address);
+  for (uint64_t i = 0; i < bytes >> VMP_SPAN_PAGE_LOG2; i++) {
+    if (atomic_load(&entries[i]) != line << VMP_CARD_LINE_LOG2) return false;
   }
+  return true;
+}
+
+// check_entry: a page names a card of a class. Returns whether it names any.
+static bool check_entry(const vmp_span_map *map, const vmp_span_range *range, uint64_t index, vmp_report *report) {
+  uint32_t entry = atomic_load(&range->entries[index]);
+  if (entry == 0) return false;
+  if (vmp_card_number(atomic_load(&vmp_span_card(map, entry)->head)) == 0) {
+    vmp_report_fault(report, "span map: the page at 0x%llx names a card of no class",
+                     (unsigned long long)(range->address + (index << VMP_SPAN_PAGE_LOG2)));
+  }
+  return true;
 }
 
 size_t vmp_span_map_check(const vmp_span_map *map, vmp_report *report) {
   size_t before = report->faults;
-  const vmp_span_table *table = atomic_load(&map->table);
-  uint64_t entries = 0;
-  for (uint64_t i = 0; i < num_slots(table); i++) {
-    uint64_t key = atomic_load(&table->slots[i].key);
-    if (key == VMP_SPAN_NO_KEY) continue;
-    entries++;
-    vmp_span_leaf *leaf = leaf_of(map, key);
-    if (leaf == NULL || leaf != table->slots[i].leaf) {
-      vmp_report_fault(report, "span map: the piece at 0x%llx can't be found from where it belongs",
-                       (unsigned long long)(key << VMP_SPAN_PIECE_LOG2));
-      continue;
+  uint64_t pages = 0;
+  const vmp_span_range *first = atomic_load(&map->ranges);
+  for (const vmp_span_range *range = first; range != NULL; range = atomic_load(&range->next)) {
+    for (uint64_t block = 0; block << WRITTEN_LOG2 < num_entries(range); block++) {
+      if (range->written[block >> 6] == 0) block |= 63;
+      if ((range->written[block >> 6] >> (block & 63) & 1) == 0) continue;
+      uint64_t end = (block + 1) << WRITTEN_LOG2;
+      if (end > num_entries(range)) end = num_entries(range);
+      for (uint64_t index = block << WRITTEN_LOG2; index < end; index++) {
+        pages += check_entry(map, range, index, report);
+      }
     }
-    check_leaf(key, leaf, report);
   }
-  if (entries != table->entries || entries * 2 > num_slots(table)) {
-    vmp_report_fault(report, "span map: %llu pieces are in a table of %llu places that counts %llu",
-                     (unsigned long long)entries, (unsigned long long)num_slots(table),
-                     (unsigned long long)table->entries);
+  if (pages != map->num_pages) {
+    vmp_report_fault(report, "span map: %llu pages have a card, and %llu are counted", (unsigned long long)pages,
+                     (unsigned long long)map->num_pages);
   }
-  if (atomic_load(&vmp_no_card.number) != 0 || atomic_load(&vmp_no_card.address) != 0) {
-    vmp_report_fault(report, "span map: the card of pages without one was written to");
+  if (first != NULL &&
+      (map->address != first->address || map->bytes != first->bytes || map->entries != first->entries)) {
+    vmp_report_fault(report, "span map: the copy of the first range is of another one");
+  }
+  if (atomic_load(&vmp_span_no_entry) != 0) {
+    vmp_report_fault(report, "span map: the entry of addresses without one was written to");
   }
   return report->faults - before;
 }

@@ -1,21 +1,22 @@
 // span_map.h: from a device address to the card of the span that holds it, without a lock.
 //
-// Owns: a table of pieces of address space, and which card each page of a piece has. Does not own cards (slab.h).
+// Owns: which card each page of the pool's address space has. Does not own cards (slab_card.h).
 //
-//     address  | piece: 2 MiB (bits 21 and up) | page: 32 KiB (bits 15 to 20) | ... |
+//     range     | page: 32 KiB | page | page | ...               a reservation of the pool
+//     entries   |      0       |  A   |  A   |  B   | 0 | ...     4 bytes a page: where the card of its span lies, in
+//                                                                 bytes from line 0; 0: the page has none
 //
-//     table    key = piece        open addressing, linear probing; an empty slot ends a search
-//              leaf ──> card of page 0 | card of page 1 | ... | card of page 63
-//
-// Only spans of whole pages are in the map: no page belongs to two of them.
+// Only spans of a power of two of whole pages that lie aligned to their size are in the map: no page belongs to two of
+// them, and an address says how far it lies behind its span's begin. Entries are addresses without memory until they
+// are written.
 //
 // Invariants
-//   - A piece that was once in the table stays: leaves are never freed or moved while the map lives, and a table that
-//     was outgrown stays readable. So a reader never meets freed memory.
-//   - A page names a card exactly while the card's span is published.
+//   - A range that was once linked stays until the map ends. So a reader never meets freed memory.
+//   - A page has an entry exactly while its span is published.
 //
-// Threads: find may run at any time. add and remove need the pool's lock. A reader may get a card whose span has just
-// gone: it then finds another address on it, or words that are 0. Whoever holds a live object can't meet that.
+// Threads: find may run at any time. link, add and remove need the pool's lock. A reader may get an entry whose span
+// has just gone: the card then is of no class, or another span's. Who changes a word by such an entry sees that the
+// entry is another one now. Whoever holds a live object can't meet that.
 #ifndef VMPOOL_POOL_SPAN_MAP_H_
 #define VMPOOL_POOL_SPAN_MAP_H_
 
@@ -27,92 +28,74 @@
 
 #define VMP_SPAN_PAGE_LOG2 15u
 #define VMP_SPAN_PAGE_BYTES (UINT64_C(1) << VMP_SPAN_PAGE_LOG2)
-#define VMP_SPAN_PIECE_LOG2 21u
-#define VMP_SPAN_PIECE_PAGES (1u << (VMP_SPAN_PIECE_LOG2 - VMP_SPAN_PAGE_LOG2))
 
-typedef struct vmp_span_leaf {
-  _Atomic(vmp_card *) cards[VMP_SPAN_PIECE_PAGES];
-} vmp_span_leaf;
+// vmp_span_entry: of a page.
+typedef _Atomic uint32_t vmp_span_entry;
 
-#define VMP_SPAN_NO_KEY UINT64_MAX
-typedef struct vmp_span_slot {
-  _Atomic uint64_t key;  // published after `leaf`
-  vmp_span_leaf *leaf;
-} vmp_span_slot;
-
-typedef struct vmp_span_table {
-  struct vmp_span_table *outgrown;  // the one before
-  uint64_t mask_bytes;              // (number of slots - 1) * size of a slot; at most half are full
-  uint64_t entries;
-  uint64_t unused;         // slots are aligned to their size
-  vmp_span_slot slots[1];  // and more
-} vmp_span_table;
-
-// vmp_no_card is what pages without a card have: it is of no class and has no words.
-extern vmp_card vmp_no_card;
+typedef struct vmp_span_range {
+  uint64_t address, bytes;
+  vmp_span_entry *entries;
+  size_t entries_bytes;
+  uint64_t *written;  // a bit for each 1024 entries that were ever written
+  struct vmp_span_range *_Atomic next;
+} vmp_span_range;
 
 typedef struct vmp_span_map {
-  _Atomic(vmp_span_table *) table;  // never NULL
+  // A copy of the first range's, for a search that ends there, as nearly all do.
+  uint64_t address, bytes;
+  vmp_span_entry *entries;
+  const unsigned char *cards;  // line 0 of the slab's
+  struct vmp_span_range *_Atomic ranges;
+  vmp_span_range *last;
+  uint64_t num_pages;  // that have an entry
 } vmp_span_map;
 
-// vmp_span_map_init makes an empty map. Allocates nothing.
-void vmp_span_map_init(vmp_span_map *map);
-
+// vmp_span_map_free frees the ranges. A zeroed map is empty.
 void vmp_span_map_free(vmp_span_map *map);
 
-// vmp_span_map_suits: whether a span can be in the map: whole pages.
-static inline bool vmp_span_map_suits(uint64_t address, uint64_t bytes) {
-  return ((address | bytes) & (VMP_SPAN_PAGE_BYTES - 1)) == 0;
-}
+// vmp_span_range_make makes room for the entries of [address, address + bytes), which begins at a page. NULL: no host
+// memory. vmp_span_map_link gives it to the map, the first one before other threads know the pool; vmp_span_range_drop
+// frees one that wasn't.
+vmp_span_range *vmp_span_range_make(uint64_t address, uint64_t bytes);
+void vmp_span_range_drop(vmp_span_range *range);
+void vmp_span_map_link(vmp_span_map *map, vmp_span_range *range);
 
-// vmp_span_map_add names `card` for every page of [address, address + bytes), which suits and has none.
-// VMP_ERROR_HOST_OUT_OF_MEMORY; then nothing has changed.
-vmp_status vmp_span_map_add(vmp_span_map *map, uint64_t address, uint64_t bytes, vmp_card *card);
+// vmp_span_map_suits: whether a span can be in the map: of such a size, so aligned, in a range. Where a range has room
+// for less than its addresses, since the process may have only so many, those at its end have no entries.
+bool vmp_span_map_suits(const vmp_span_map *map, uint64_t address, uint64_t bytes);
+
+// vmp_span_map_add enters the card at `line` for every page of [address, address + bytes), which suits and has none.
+// Can't fail.
+void vmp_span_map_add(vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t line);
 // vmp_span_map_remove takes the pages out. Can't fail, allocates nothing.
 void vmp_span_map_remove(vmp_span_map *map, uint64_t address, uint64_t bytes);
 
-// vmp_span_place: where the search for an address begins, in bytes of the table. Neighbouring pieces stay neighbours,
-// and pieces at a distance of powers of two don't meet.
-static inline uint64_t vmp_span_place(uint64_t address) {
-  return address >> (VMP_SPAN_PIECE_LOG2 - 4) ^ address >> (VMP_SPAN_PIECE_LOG2 + 5);
-}
-_Static_assert(sizeof(vmp_span_slot) == 16, "a place is a multiple of it");
+// vmp_span_no_entry is 0: what addresses outside of all ranges have.
+extern vmp_span_entry vmp_span_no_entry;
 
-static inline const vmp_span_slot *vmp_span_slot_at(const vmp_span_table *table, uint64_t place) {
-  return (const vmp_span_slot *)((const unsigned char *)table->slots + (place & table->mask_bytes));
-}
-
-static inline vmp_card *vmp_span_card_in(const vmp_span_slot *slot, uint64_t address) {
-  uint64_t page = (address >> VMP_SPAN_PAGE_LOG2) & (VMP_SPAN_PIECE_PAGES - 1);
-  return atomic_load_explicit(&slot->leaf->cards[page], memory_order_acquire);
+// vmp_span_map_entry: where the entry of the page that holds `address` is. _first looks in the first range only.
+vmp_span_entry *vmp_span_map_entry(const vmp_span_map *map, uint64_t address);
+static inline vmp_span_entry *vmp_span_map_first(const vmp_span_map *map, uint64_t address) {
+  uint64_t at = address - map->address;
+  return __builtin_expect(at < map->bytes, true) ? &map->entries[at >> VMP_SPAN_PAGE_LOG2] : &vmp_span_no_entry;
 }
 
-// vmp_span_map_card returns the card of the page that holds `address`, or &vmp_no_card.
-static inline vmp_card *vmp_span_map_card(const vmp_span_map *map, uint64_t address) {
-  const vmp_span_table *table = atomic_load_explicit(&map->table, memory_order_acquire);
-  for (uint64_t place = vmp_span_place(address);; place += sizeof(vmp_span_slot)) {
-    const vmp_span_slot *slot = vmp_span_slot_at(table, place);
-    uint64_t key = atomic_load_explicit(&slot->key, memory_order_acquire);
-    if (key == address >> VMP_SPAN_PIECE_LOG2) return vmp_span_card_in(slot, address);
-    if (key == VMP_SPAN_NO_KEY) return &vmp_no_card;
-  }
+// vmp_span_card: the card that an entry names; one of no class where it names none. There must have been a range.
+static inline vmp_card *vmp_span_card(const vmp_span_map *map, uint32_t entry) {
+  return (vmp_card *)(map->cards + entry);
 }
+_Static_assert(VMP_CARD_INDEX_BITS + VMP_CARD_LINE_LOG2 <= 32, "an entry holds the place of every card");
 
-// vmp_span_map_first returns the same where the search ends at the first slot, as nearly all do; else &vmp_no_card.
-static inline vmp_card *vmp_span_map_first(const vmp_span_map *map, uint64_t address) {
-  const vmp_span_table *table = atomic_load_explicit(&map->table, memory_order_acquire);
-  const vmp_span_slot *slot = vmp_span_slot_at(table, vmp_span_place(address));
-  uint64_t key = atomic_load_explicit(&slot->key, memory_order_acquire);
-  return __builtin_expect(key == address >> VMP_SPAN_PIECE_LOG2, true) ? vmp_span_card_in(slot, address) : &vmp_no_card;
-}
-
-// vmp_span_map_find returns the same, or NULL where there is none.
+// vmp_span_map_find returns the card of the page that holds `address`, or NULL. Under the pool's lock.
 static inline vmp_card *vmp_span_map_find(const vmp_span_map *map, uint64_t address) {
-  vmp_card *card = vmp_span_map_card(map, address);
-  return card == &vmp_no_card ? NULL : card;
+  uint32_t entry = atomic_load_explicit(vmp_span_map_entry(map, address), memory_order_acquire);
+  return entry == 0 ? NULL : vmp_span_card(map, entry);
 }
 
 uint64_t vmp_span_map_metadata_bytes(const vmp_span_map *map);
+
+// vmp_span_map_names: whether all pages of a span, and no other, name the card at `line`.
+bool vmp_span_map_names(const vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t line);
 
 // vmp_span_map_check reports every broken invariant and returns their number. Under the pool's lock.
 size_t vmp_span_map_check(const vmp_span_map *map, vmp_report *report);

@@ -336,7 +336,7 @@ static void rename_stream(vmp_cache *cache, vmp_stream_index lane) {
   cache->lane = lane;
   for (uint32_t i = 0; i < cache->num_magazines; i++) {
     vmp_magazine *magazine = &cache->magazines[i];
-    magazine->full_word = vmp_block_on(vmp_block_word(VMP_LAYER_SLAB, magazine->bytes), lane);
+    magazine->full_word = (uint32_t)vmp_block_on(vmp_block_word(VMP_LAYER_SLAB, magazine->bytes), lane);
   }
 }
 
@@ -402,9 +402,9 @@ bool vmp_cache_alloc_strong(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_st
 
 bool vmp_cache_free_strong(vmp_pool *pool, const void *ptr, vmp_stream stream) {
   vmp_cache *cache = vmp_guard_forked(&pool->guard) ? NULL : cache_of(pool, stream);
-  vmp_card *card = vmp_span_map_card(&pool->span_map, (uintptr_t)ptr);
+  const vmp_span_map *map = &pool->span_map;
   if (cache == NULL || !enter_strong(cache)) return false;
-  bool hit = vmp_cache_keep(cache, card, (uintptr_t)ptr);
+  bool hit = vmp_cache_keep(cache, map, vmp_span_map_entry(map, (uintptr_t)ptr), (uintptr_t)ptr);
   vmp_cache_leave(cache);
   return hit;
 }

@@ -50,10 +50,11 @@ typedef enum vmp_cache_gate {
 // vmp_magazine: a cache line. Objects are kept between `objects` and `top`; `end` is how far they may reach.
 typedef struct vmp_magazine {
   vmp_slab_object *top, *end, *objects;  // end == objects: nothing is cached
-  uint64_t full_word;                    // of a block that uses its object whole
+  uint32_t full_word;                    // of a block that uses its object whole
+  uint32_t span_mask;                    // bytes of a span - 1
   uint64_t bytes, reciprocal;
-  uint64_t num_objects;  // of a span
-  uint64_t max;          // objects that `end` may grow to
+  uint64_t max;  // objects that `end` may grow to
+  uint64_t unused;
 } vmp_magazine;
 _Static_assert(sizeof(vmp_magazine) == 64, "indexed by a shift");
 
@@ -129,7 +130,8 @@ VMP_HOT_INLINE bool vmp_cache_take(vmp_cache *cache, uint64_t number, uint64_t b
   const vmp_slab_object *object = magazine->top;
   if (object == magazine->objects) return false;
   magazine->top = (vmp_slab_object *)--object;
-  atomic_store_explicit(object->word, vmp_block_word_less(magazine->full_word, bytes), memory_order_release);
+  // A narrow word: what lies beyond its 32 bits falls away.
+  atomic_store_explicit(object->word, (uint32_t)vmp_block_word_less(magazine->full_word, bytes), memory_order_release);
   int64_t live = cache->live_bytes + (int64_t)magazine->bytes;
   cache->live_bytes = live;
   if (live > cache->max_live_bytes) cache->max_live_bytes = live;
@@ -141,17 +143,27 @@ VMP_HOT_INLINE bool vmp_cache_take(vmp_cache *cache, uint64_t number, uint64_t b
   return true;
 }
 
-VMP_HOT_INLINE bool vmp_cache_keep(vmp_cache *cache, vmp_card *card, uint64_t address) {
-  vmp_magazine *magazine = &cache->magazines[atomic_load_explicit(&card->number, memory_order_relaxed)];
+VMP_HOT_INLINE bool vmp_cache_keep(vmp_cache *cache, const vmp_span_map *map, vmp_span_entry *at, uint64_t address) {
+  uint32_t entry = atomic_load_explicit(at, memory_order_acquire);
+  vmp_card *card = vmp_span_card(map, entry);
+  vmp_magazine *magazine = &cache->magazines[vmp_card_number(atomic_load_explicit(&card->head, memory_order_relaxed))];
   if (magazine->top >= magazine->end) return false;
-  uint64_t delta = address - atomic_load_explicit(&card->address, memory_order_relaxed);
+  uint64_t delta = address & magazine->span_mask;
+  // At most the number of objects, for an address in the span's rest: that word is never live.
   uint64_t index = vmp_class_quotient(delta, magazine->reciprocal);
-  if (index >= magazine->num_objects || index * magazine->bytes != delta) return false;
-  _Atomic uint64_t *word = &card->words[index];
-  uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+  if (index * magazine->bytes != delta) return false;
+  _Atomic uint32_t *word = &card->words[index];
+  uint32_t old = atomic_load_explicit(word, memory_order_relaxed);
   // A plain live block; everything else (not live, recorded streams, ...) is not for a hit.
   if ((uint8_t)old != (uint8_t)vmp_block_word(VMP_LAYER_SLAB, 0)) return false;
   if (!atomic_compare_exchange_strong_explicit(word, &old, 0, memory_order_acq_rel, memory_order_relaxed)) return false;
+  if (__builtin_expect(atomic_load_explicit(at, memory_order_relaxed) != entry, false)) {
+    // The span had gone, and its card serves another one: its block gets the word back. If that block's owner has just
+    // been told that it isn't live, it is the process that frees a block twice.
+    uint32_t none = 0;
+    (void)atomic_compare_exchange_strong(word, &none, old);
+    return false;
+  }
   // What was read before is read again here rather than kept: the registers that a caller must save cost more.
   vmp_slab_object *object = magazine->top;
   object->address = address;
@@ -174,10 +186,10 @@ VMP_HOT_INLINE bool vmp_cache_alloc(const vmp_pool *pool, vmp_cache *cache, void
   return hit;
 }
 
-// vmp_cache_free keeps a freed block in a cache of the calling thread; `card` is that of its address, or none. False: a
-// miss, and nothing has changed.
-VMP_HOT_INLINE bool vmp_cache_free(vmp_cache *cache, vmp_card *card, const void *ptr) {
-  bool hit = vmp_cache_enter(cache) && vmp_cache_keep(cache, card, (uintptr_t)ptr);
+// vmp_cache_free keeps a freed block in a cache of the calling thread; `at`: the entry of its address in the pool's
+// `map`. False: a miss, and nothing has changed.
+VMP_HOT_INLINE bool vmp_cache_free(vmp_cache *cache, const vmp_span_map *map, vmp_span_entry *at, const void *ptr) {
+  bool hit = vmp_cache_enter(cache) && vmp_cache_keep(cache, map, at, (uintptr_t)ptr);
   vmp_cache_leave(cache);
   return hit;
 }

@@ -9,9 +9,10 @@ static void check_magazine(const vmp_pool *pool, const vmp_magazine *magazine, u
     return;
   }
   for (const vmp_slab_object *object = magazine->objects; object < magazine->top; object++) {
-    const vmp_card *card = vmp_span_map_find(&pool->span_map, object->address);
-    uint64_t delta = card == NULL ? 0 : object->address - atomic_load(&card->address);
-    if (card == NULL || atomic_load(&card->number) != number || atomic_load(object->word) != 0 ||
+    uint32_t entry = atomic_load(vmp_span_map_entry(&pool->span_map, object->address));
+    const vmp_card *card = vmp_span_card(&pool->span_map, entry);
+    uint64_t delta = object->address & magazine->span_mask;
+    if (entry == 0 || vmp_card_number(atomic_load(&card->head)) != number || atomic_load(object->word) != 0 ||
         object->word != &card->words[delta / magazine->bytes]) {
       vmp_report_fault(report, "cache: object %td of magazine %u is live, or not where its word is",
                        object - magazine->objects, number);

@@ -12,9 +12,9 @@ static void grow(vmp_pool *pool, const vmp_cache *cache, vmp_magazine *magazine,
   if (capacity == 0) {
     vmp_slab_shape shape = vmp_slab_shape_of(pool->slab, class_index);
     magazine->bytes = shape.bytes;
-    magazine->full_word = vmp_block_on(vmp_block_word(VMP_LAYER_SLAB, shape.bytes), cache->lane);
+    magazine->full_word = (uint32_t)vmp_block_on(vmp_block_word(VMP_LAYER_SLAB, shape.bytes), cache->lane);
+    magazine->span_mask = (uint32_t)(shape.span_bytes - 1);
     magazine->reciprocal = shape.reciprocal;
-    magazine->num_objects = shape.num_objects;
     magazine->max = MAX_MAGAZINE_BYTES / shape.bytes;
     if (magazine->max > VMP_CACHE_MAX_OBJECTS) magazine->max = VMP_CACHE_MAX_OBJECTS;
     wanted = shape.num_objects < FIRST_OBJECTS ? FIRST_OBJECTS : shape.num_objects;
@@ -74,7 +74,7 @@ void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vm
   vmp_cache *cache = card == NULL ? NULL : vmp_cache_find(pool, stream, lane, false);
   if (cache == NULL) return;
   vmp_cache_fold(pool, cache);
-  uint32_t number = atomic_load_explicit(&card->number, memory_order_relaxed);
+  uint32_t number = vmp_card_number(atomic_load_explicit(&card->head, memory_order_relaxed));
   vmp_magazine *magazine = &cache->magazines[number];
   uint32_t capacity = vmp_magazine_capacity(magazine), count = vmp_magazine_count(magazine);
   if (count < capacity) return;  // it missed for another reason

@@ -59,9 +59,9 @@ vmp_status __wrap_vmp_alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes,
   handed_on++;
   return __real_vmp_alloc_missed(pool, out_ptr, bytes, stream);
 }
-vmp_status __real_vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *first);
-vmp_status __wrap_vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *first);
-vmp_status __wrap_vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_card *first) {
+vmp_status __real_vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_span_entry *first);
+vmp_status __wrap_vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_span_entry *first);
+vmp_status __wrap_vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_span_entry *first) {
   handed_on++;
   return __real_vmp_free_missed(pool, ptr, stream, first);
 }

@@ -22,7 +22,7 @@ static void of_no_class(vmp_pool *pool, vmp_cache *cache, vmp_magazine *magazine
 static void a_live_object(vmp_pool *pool, vmp_cache *cache, vmp_magazine *magazine) {
   (void)pool;
   (void)cache;
-  atomic_store(magazine->objects[0].word, vmp_block_word(VMP_LAYER_SLAB, 0));
+  atomic_store(magazine->objects[0].word, (uint32_t)vmp_block_word(VMP_LAYER_SLAB, 0));
 }
 static void a_strange_word(vmp_pool *pool, vmp_cache *cache, vmp_magazine *magazine) {
   (void)pool;

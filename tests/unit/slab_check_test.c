@@ -55,19 +55,36 @@ static void list_a_span_twice(broken_rig *f) {
   f->class->num_spans++;
   f->base.slab->spans.used++;
   f->base.slab->spans.touched++;
-  f->base.slab->cards[0].used++;
+  f->base.slab->cards.num_used[1]++;
+  f->base.slab->cards.used_lines++;
+}
+static _Atomic uint32_t *card_of(broken_rig *f, const vmp_span *span) {
+  return &vmp_card_at(&f->base.slab->cards, span->line)->head;
 }
 static void swap_cards(broken_rig *f) {
-  vmp_card *card = f->three->card;
-  f->three->card = f->five->card;
-  f->five->card->span = f->three;
-  f->five->card = card;
+  uint32_t line = f->three->line;
+  f->three->line = f->five->line;
+  f->five->line = line;
+  atomic_store(card_of(f, f->three), vmp_card_head(CLASS + 1, f->three->record));
 }
-static void wrong_class_on_a_card(broken_rig *f) { atomic_store(&f->three->card->number, 38); }
-static void lose_a_card(broken_rig *f) { f->base.slab->cards[0].used++; }
+static void wrong_class_on_a_card(broken_rig *f) {
+  atomic_store(card_of(f, f->three), vmp_card_head(38, f->three->record));
+}
+static void no_card(broken_rig *f) { f->three->line = 0; }
+static void write_to_nobodys_card(broken_rig *f) { atomic_store(&vmp_card_at(&f->base.slab->cards, 0)->head, 7); }
+static void lose_a_card(broken_rig *f) {
+  f->base.slab->cards.num_used[1]++;
+  f->base.slab->cards.used_lines++;
+}
+static void lose_a_line(broken_rig *f) { f->base.slab->cards.used_lines++; }
+static void write_to_a_free_card(broken_rig *f) {
+  uint32_t line = vmp_card_take(&f->base.slab->cards, 9);
+  vmp_card_give(&f->base.slab->cards, line, 9);
+  atomic_store(&vmp_card_at(&f->base.slab->cards, line)->words[3], 8);
+}
 static void miscount_free_cards(broken_rig *f) {
-  f->base.slab->num_free_cards[1]++;
-  f->base.slab->cards[1].used++;
+  f->base.slab->cards.num_free[2]++;
+  f->base.slab->cards.used_lines += 2;
 }
 static void object_in_two_groups(broken_rig *f) {
   f->five->groups[VMP_GROUP_CLEAN].bits |= f->five->groups[VMP_GROUP_FIRST].bits;
@@ -122,7 +139,11 @@ static const corruption corruptions[] = {
     {"SwapCards", swap_cards, "and its card don't belong together"},
     {"WrongClassOnACard", wrong_class_on_a_card, "and its card don't belong together"},
     {"LoseACard", lose_a_card, "cards are in use for"},
-    {"MiscountFreeCards", miscount_free_cards, "free cards of size 1 are listed"},
+    {"NoCard", no_card, "and its card don't belong together"},
+    {"WriteToNobodysCard", write_to_nobodys_card, "nobody's card was written to"},
+    {"LoseALine", lose_a_line, "cards have"},
+    {"WriteToAFreeCard", write_to_a_free_card, "a free card of 1 lines is still in use"},
+    {"MiscountFreeCards", miscount_free_cards, "free cards of 2 lines are listed"},
     {"ObjectInTwoGroups", object_in_two_groups, "in two groups"},
     {"ObjectBeyondTheLast", object_beyond_the_last, "free objects beyond its 8"},
     {"LoseAFence", lose_a_fence, "that nobody freed"},

@@ -2,58 +2,70 @@
 // its check must notice.
 #include "pool/span_map.h"
 
-#include <stdlib.h>
-
 #include "tests/support/faults.h"
 #include "tests/support/vtest.h"
 #include "tests/support/vtest_rng.h"
 #include "vmm/memory.h"
 
 #define PAGES 8192u
-#define BASE ((UINT64_C(7) << 40) + (UINT64_C(5) << VMP_SPAN_PAGE_LOG2))  // not at a piece's start
+#define BASE (UINT64_C(7) << 40)
+#define FAR_BASE (UINT64_C(9) << 40)  // of the second range: the upper half of the pages
 
 typedef struct rig {
   vmp_span_map map;
-  vmp_card *pages[PAGES];  // the model
+  vmp_card_store cards;
+  uint32_t lines[PAGES];  // the model: where the card of a page is, 0: none
+  uint32_t spans[PAGES];  // of a span's first page: how many it has
 } rig;
 
-static uint64_t address_of(uint64_t page) { return BASE + page * VMP_SPAN_PAGE_BYTES; }
-
-// end_of: the page after the last one that has the same card.
-static uint64_t end_of(const rig *f, uint64_t page) {
-  uint64_t end = page;
-  while (end < PAGES && f->pages[end] == f->pages[page]) end++;
-  return end;
+static uint64_t address_of(uint64_t page) {
+  return (page < PAGES / 2 ? BASE : FAR_BASE) + page % (PAGES / 2) * VMP_SPAN_PAGE_BYTES;
 }
 
-static void add(rig *f, uint64_t page, uint64_t count) {
-  vmp_card *card = calloc(1, sizeof *card);
-  VASSERT_NOT_NULL(card);
-  atomic_store(&card->address, address_of(page));
-  for (uint64_t i = 0; i < count; i++) f->pages[page + i] = card;
-  VASSERT_OK(vmp_span_map_add(&f->map, address_of(page), count * VMP_SPAN_PAGE_BYTES, card));
+static void link_range(rig *f, uint64_t page) {
+  vmp_span_range *range = vmp_span_range_make(address_of(page), PAGES / 2 * VMP_SPAN_PAGE_BYTES);
+  VASSERT_NOT_NULL(range);
+  vmp_span_map_link(&f->map, range);
 }
 
-static void take_out(rig *f, uint64_t first) {
-  vmp_card *card = f->pages[first];
-  uint64_t end = end_of(f, first);
-  vmp_span_map_remove(&f->map, address_of(first), (end - first) * VMP_SPAN_PAGE_BYTES);
-  for (uint64_t i = first; i < end; i++) f->pages[i] = NULL;
-  free(card);
+static void add(rig *f, uint64_t page, uint32_t count) {
+  uint32_t line = vmp_card_take(&f->cards, 8);
+  VASSERT_TRUE(line != 0);
+  atomic_store(&vmp_card_at(&f->cards, line)->head, vmp_card_head(1, 1));
+  for (uint64_t i = 0; i < count; i++) f->lines[page + i] = line;
+  f->spans[page] = count;
+  VASSERT_TRUE(vmp_span_map_suits(&f->map, address_of(page), count * VMP_SPAN_PAGE_BYTES));
+  vmp_span_map_add(&f->map, address_of(page), count * VMP_SPAN_PAGE_BYTES, line);
 }
 
-static void rig_setup(rig *f) { vmp_span_map_init(&f->map); }
+static void take_out(rig *f, uint64_t page) {
+  while (f->spans[page] == 0) page--;
+  vmp_span_map_remove(&f->map, address_of(page), f->spans[page] * VMP_SPAN_PAGE_BYTES);
+  vmp_card_give(&f->cards, f->lines[page], 8);
+  for (uint64_t i = 0; i < f->spans[page]; i++) f->lines[page + i] = 0;
+  f->spans[page] = 0;
+}
+
+static void rig_setup(rig *f) {
+  VASSERT_TRUE(vmp_card_store_open(&f->cards));
+  f->map.cards = f->cards.base;
+  link_range(f, 0);
+  link_range(f, PAGES / 2);
+}
 static void rig_teardown(rig *f) {
-  for (uint64_t i = 0, end; i < PAGES; i = end) {
-    end = end_of(f, i);
-    free(f->pages[i]);
-  }
   vmp_span_map_free(&f->map);
+  vmp_card_store_close(&f->cards);
 }
 
 static void expect_model(const rig *f) {
   for (uint64_t i = 0; i < PAGES; i++) {
-    VASSERT_TRUE(vmp_span_map_find(&f->map, address_of(i) + i % 64 * 512) == f->pages[i]);
+    uint64_t address = address_of(i) + i % 64 * 512;
+    const vmp_card *expected = f->lines[i] == 0 ? NULL : vmp_card_at(&f->cards, f->lines[i]);
+    VASSERT_TRUE(vmp_span_map_find(&f->map, address) == expected);
+    vmp_span_entry *first = vmp_span_map_first(&f->map, address);
+    VASSERT_TRUE(first == (i < PAGES / 2 ? vmp_span_map_entry(&f->map, address) : &vmp_span_no_entry));
+    if (f->spans[i] == 0) continue;
+    VASSERT_TRUE(vmp_span_map_names(&f->map, address_of(i), f->spans[i] * VMP_SPAN_PAGE_BYTES, f->lines[i]));
   }
   vtest_faults faults = vtest_faults_make();
   vmp_report report = vtest_faults_report(&faults);
@@ -69,77 +81,100 @@ static void expect_fault(const rig *f, const char *part) {
 }
 
 VTEST_F(SpanMap, AnEmptyMapKnowsNothing, rig) {
-  VEXPECT_NULL(vmp_span_map_find(&f->map, BASE));
-  VEXPECT_UINT_EQ(vmp_span_map_metadata_bytes(&f->map), 0);
+  vmp_span_map empty = {0};
+  VEXPECT_NULL(vmp_span_map_find(&empty, BASE));
+  VEXPECT_TRUE(vmp_span_map_first(&empty, BASE) == &vmp_span_no_entry);
+  VEXPECT_FALSE(vmp_span_map_suits(&empty, BASE, 32 << 10));
+  VEXPECT_UINT_EQ(vmp_span_map_metadata_bytes(&empty), 0);
   expect_model(f);
 }
 
-VTEST(SpanMap, OnlyWholePagesSuit) {
-  VEXPECT_TRUE(vmp_span_map_suits(BASE, 32 << 10));
-  VEXPECT_FALSE(vmp_span_map_suits(BASE + 512, 32 << 10));
-  VEXPECT_FALSE(vmp_span_map_suits(BASE, 48 << 10));
+VTEST_F(SpanMap, OnlyAlignedPowersOfTwoInARangeSuit, rig) {
+  VEXPECT_TRUE(vmp_span_map_suits(&f->map, BASE, 32 << 10));
+  VEXPECT_TRUE(vmp_span_map_suits(&f->map, BASE + (1 << 20), 1 << 20));
+  VEXPECT_FALSE(vmp_span_map_suits(&f->map, BASE + (32 << 10), 64 << 10));
+  VEXPECT_FALSE(vmp_span_map_suits(&f->map, BASE, 96 << 10));
+  VEXPECT_FALSE(vmp_span_map_suits(&f->map, BASE + 512, 32 << 10));
+  VEXPECT_FALSE(vmp_span_map_suits(&f->map, BASE, 16 << 10));
+  VEXPECT_FALSE(vmp_span_map_suits(&f->map, BASE - (32 << 10), 32 << 10));
+  VEXPECT_FALSE(vmp_span_map_suits(&f->map, BASE, PAGES * VMP_SPAN_PAGE_BYTES));
 }
 
-// Spans of 1 to 64 pages come and go; after each of 200 rounds every page names its card, and no other.
+// A page of memory holds 1024 entries: only those that were written count.
+VTEST_F(SpanMap, OnlyWrittenEntriesAreMetadata, rig) {
+  uint64_t empty = vmp_span_map_metadata_bytes(&f->map);
+  add(f, 0, 1);
+  add(f, 1023, 1);
+  VEXPECT_UINT_EQ(vmp_span_map_metadata_bytes(&f->map), empty + 4096);
+  add(f, 1024, 64);
+  VEXPECT_UINT_EQ(vmp_span_map_metadata_bytes(&f->map), empty + 8192);
+}
+
+// Spans of 1 to 64 pages come and go; every page names its card, and no other.
 VTEST_F(SpanMap, ComesAndGoesAsAModelDoes, rig) {
   vtest_rng rng = vtest_rng_make(vtest_seed(40));
   for (int round = 0; round < 200; round++) {
     for (int step = 0; step < 50; step++) {
-      uint64_t page = vtest_rng_below(&rng, PAGES), count = vtest_rng_range(&rng, 1, 64);
-      if (f->pages[page] != NULL) {
-        while (page > 0 && f->pages[page - 1] == f->pages[page]) page--;
-        take_out(f, page);
-        continue;
+      uint32_t count = 1u << vtest_rng_below(&rng, 7);
+      uint64_t page = vtest_rng_below(&rng, PAGES) / count * count;
+      bool taken = false;
+      for (uint64_t i = page; i < page + count; i++) {
+        if (f->lines[i] == 0) continue;
+        take_out(f, i);
+        taken = true;
       }
-      uint64_t room = end_of(f, page) - page;
-      add(f, page, count < room ? count : room);
+      if (!taken) add(f, page, count);
     }
     if (round % 20 == 19) expect_model(f);
   }
   expect_model(f);
 }
 
-// Without host memory an add fails and nothing has changed; removing needs none.
+// Without host memory no range is made. Where addresses, or memory that may be written, are few, it has entries for a
+// part of its pages, from its begin.
 VTEST_F(SpanMap, HostMemoryRunsOut, rig) {
-  add(f, 0, 3);
-  vmp_card card = {0};
-  uint64_t failures = 0;
-  for (uint64_t successes = 0;; successes++) {
-    vmp_mem_fail_after(successes, UINT64_MAX);
-    vmp_status status = vmp_span_map_add(&f->map, address_of(100), 7000 * VMP_SPAN_PAGE_BYTES, &card);
-    vmp_mem_fail_after(0, 0);
-    if (status == VMP_OK) break;
-    VASSERT_STATUS(status, VMP_ERROR_HOST_OUT_OF_MEMORY);
-    failures++;
-    expect_model(f);
+  const uint64_t bytes = (UINT64_C(1) << 20) * VMP_SPAN_PAGE_BYTES;  // 4 MiB of entries: 7 attempts down to 64 KiB
+  const uint64_t failures[] = {1, 7, 7, 1};                          // a record, addresses, memory, bits
+  for (uint64_t step = 0; step < 4; step++) {
+    vmp_mem_fail_after(step, failures[step]);
+    VEXPECT_NULL(vmp_span_range_make(BASE, bytes));
+    VEXPECT_UINT_EQ(vmp_mem_failures(), failures[step]);
   }
-  VEXPECT_TRUE(failures > 1);
-  vmp_mem_fail_after(0, UINT64_MAX);
-  vmp_span_map_remove(&f->map, address_of(100), 7000 * VMP_SPAN_PAGE_BYTES);
-  vmp_mem_fail_after(0, 0);
-  expect_model(f);
+  for (uint64_t step = 1; step < 3; step++) {
+    vmp_mem_fail_after(step, 2);
+    vmp_span_range *range = vmp_span_range_make(BASE, bytes);
+    vmp_mem_fail_after(0, 0);
+    VASSERT_NOT_NULL(range);
+    VEXPECT_UINT_EQ(range->bytes, bytes / 4);
+    vmp_span_map map = {.cards = f->cards.base};
+    vmp_span_map_link(&map, range);
+    VEXPECT_TRUE(vmp_span_map_suits(&map, BASE + bytes / 4 - (32 << 10), 32 << 10));
+    VEXPECT_FALSE(vmp_span_map_suits(&map, BASE + bytes / 4, 32 << 10));
+    VEXPECT_NULL(vmp_span_map_find(&map, BASE + bytes / 4));
+    vmp_span_map_free(&map);
+  }
 }
 
-VTEST_F(SpanMap, TheCheckNoticesAStrangeCard, rig) {
+VTEST_F(SpanMap, TheCheckNoticesACardOfNoClass, rig) {
   add(f, 10, 2);
-  atomic_store(&f->pages[10]->address, address_of(11));
-  expect_fault(f, "names the card of a span at");
-  atomic_store(&f->pages[10]->address, 0);
-  expect_fault(f, "names the card of a span at 0x0");
+  atomic_store(&vmp_card_at(&f->cards, f->lines[10])->head, vmp_card_head(0, 1));
+  expect_fault(f, "names a card of no class");
 }
 
-VTEST_F(SpanMap, TheCheckNoticesALostPieceAndAWrongCount, rig) {
+VTEST_F(SpanMap, TheCheckNoticesALostPage, rig) {
   add(f, 10, 2);
-  vmp_span_table *table = atomic_load(&f->map.table);
-  table->entries++;
-  expect_fault(f, "that counts");
-  table->entries--;
-  uint64_t at = 0;
-  while (atomic_load(&table->slots[at].key) == VMP_SPAN_NO_KEY) at++;
-  uint64_t key = atomic_exchange(&table->slots[at].key, VMP_SPAN_NO_KEY);
-  uint64_t wrong = (at + 9) % 64;  // a search from where it belongs ends before
-  table->slots[wrong].leaf = table->slots[at].leaf;
-  table->slots[at].leaf = NULL;
-  atomic_store(&table->slots[wrong].key, key);
-  expect_fault(f, "can't be found from where it belongs");
+  atomic_store(vmp_span_map_entry(&f->map, address_of(11)), 0);
+  expect_fault(f, "1 pages have a card, and 2 are counted");
+  VEXPECT_FALSE(vmp_span_map_names(&f->map, address_of(10), 2 * VMP_SPAN_PAGE_BYTES, f->lines[10]));
+}
+
+VTEST_F(SpanMap, TheCheckNoticesAWrongCopy, rig) {
+  f->map.bytes -= VMP_SPAN_PAGE_BYTES;
+  expect_fault(f, "the copy of the first range");
+}
+
+VTEST_F(SpanMap, TheCheckNoticesAnEntryOfNoPage, rig) {
+  atomic_store(&vmp_span_no_entry, 64);
+  expect_fault(f, "addresses without one was written to");
+  atomic_store(&vmp_span_no_entry, 0);
 }
