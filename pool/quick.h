@@ -23,8 +23,8 @@ static inline bool vmp_quick_serves(const vmp_pool *pool, uint64_t bytes) {
 // vmp_quick_alloc and vmp_quick_free are what vmp_alloc and vmp_free go on with after a miss, and go on themselves with
 // vmp_alloc_missed and vmp_free_missed where they don't serve. What is served takes the lock once, never lets go of it
 // in between and makes no driver call but for the marks of vmp_clock_mark_new. vmp_quick_free: the cache that the
-// thread used last is that of the pool and stream; `at`: where the entry of the address was looked for; with one it is a
-// that is none.
+// thread used last is that of the pool and stream; `at`: where the entry of the address was looked for;
+// one that isn't 0 is a small object's.
 vmp_status vmp_quick_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream);
 vmp_status vmp_quick_free(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_span_entry *at);
 
