@@ -1,6 +1,6 @@
 // books.c: what the pool knows of live blocks: one word each (pool.h, vmp_block_word). See pool.h.
 //
-//     slab's objects   the word in the card of their span, where it can be found and changed without the lock
+//     slab's objects   the word in the card of their span; of a published span it is found and changed without the lock
 //     mid's            the word that mid keeps with a block
 //     buddy's          an entry of the table `blocks`
 //

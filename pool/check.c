@@ -144,21 +144,24 @@ static void check_limits(vmp_pool *pool, vmp_report *report) {
 
 // published: what check_published has seen.
 typedef struct published {
-  const vmp_span_map *map;
+  const vmp_pool *pool;
   vmp_report *report;
   uint64_t pages;
 } published;
 
-static void see_published(void *context, uint64_t address, uint64_t bytes, uint32_t line) {
+static void see_published(void *context, uint64_t offset, uint64_t address, uint64_t bytes, uint32_t line) {
   published *seen = context;
   seen->pages += bytes >> VMP_SPAN_PAGE_LOG2;
-  if (vmp_span_map_names(seen->map, address, bytes, line)) return;
+  if (address == vmp_backing_address(seen->pool->backing, offset) &&
+      vmp_span_map_names(&seen->pool->span_map, address, bytes, line)) {
+    return;
+  }
   vmp_report_fault(seen->report, "pool: the span at 0x%" PRIx64 " isn't what the span map says of its pages", address);
 }
 
 // check_published: the span map and slab know the same spans.
 static void check_published(const vmp_pool *pool, vmp_report *report) {
-  published seen = {.map = &pool->span_map, .report = report};
+  published seen = {.pool = pool, .report = report};
   if (pool->slab != NULL) vmp_slab_walk_published(pool->slab, see_published, &seen);
   expect(report, "the number of pages in the span map", pool->span_map.num_pages, seen.pages);
 }

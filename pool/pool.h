@@ -371,7 +371,7 @@ vmp_status vmp_alloc_check(const vmp_pool *pool, void **out_ptr, size_t alignmen
 vmp_status vmp_alloc_labelled(vmp_pool *pool, void **out_ptr, uint64_t bytes, uint64_t alignment, vmp_stream stream,
                               vmp_label label, vmp_domain *domain, vmp_ticket ticket);
 // vmp_alloc_missed and vmp_free_missed are vmp_alloc and vmp_free by all ways but the first; `first`: where the
-// entry of the address was found, &vmp_span_no_entry where only the first range was looked at, or none.
+// entry of the address lies, &vmp_span_no_entry where only the first range was looked at, or none.
 vmp_status vmp_alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream);
 vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_span_entry *first);
 // vmp_alloc_free_locked frees a block under the lock. As vmp_free.

@@ -149,7 +149,8 @@ static inline bool free_locked(vmp_pool *pool, vmp_cache *cache, const void *ptr
 
 vmp_status vmp_quick_free(vmp_pool *pool, void *ptr, vmp_stream stream, const vmp_span_entry *at) {
   vmp_cache *cache = vmp_cache_last.cache;
-  if (atomic_load_explicit(at, memory_order_relaxed) == 0 && ptr != NULL && pool->quick_bytes != 0 && is_open(pool, cache)) {
+  if (atomic_load_explicit(at, memory_order_relaxed) == 0 && ptr != NULL && pool->quick_bytes != 0 &&
+      is_open(pool, cache)) {
     bool leans = vmp_guard_enter(&pool->guard, &cache->seat);
     bool served = free_locked(pool, cache, ptr);
     vmp_guard_leave(&pool->guard, &cache->seat, leans);

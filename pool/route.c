@@ -211,8 +211,8 @@ static void give_span(void *self, uint64_t offset, vmp_fence fence) {
   (void)vmp_mid_free(layers_of(pool, offset).mid, offset, fence);
 }
 
-// publish_span: a span of whole pages is found without the lock from here on. (Objects of spans that are too large for
-// the map are too large to be kept by threads.)
+// publish_span: a span that suits the map is found without the lock from here on. Spans of small granules, which are no
+// powers of two, and those where addresses were short aren't: their objects always take the lock.
 static uint64_t publish_span(void *self, uint32_t line, uint64_t offset, uint64_t bytes) {
   vmp_pool *pool = self;
   uint64_t address = vmp_backing_address(pool->backing, offset);

@@ -44,7 +44,7 @@ typedef struct vmp_slab vmp_slab;
 typedef struct vmp_span vmp_span;
 
 // vmp_slab_word: where the caller's word of an object is, in the card of its span. 64 bits of objects that are larger
-// than VMP_SLAB_NARROW_BYTES, whose `high` is read and written under the lock only; else 32, and `high` is NULL.
+// than VMP_SLAB_NARROW_BYTES, which are never published: under the lock only; else 32, and `high` is NULL.
 #define VMP_SLAB_NARROW_BYTES (UINT64_C(64) << 10)
 #define VMP_SLAB_MAX_NUMBER 254u  // classes of higher numbers aren't told apart by cards, nor published
 typedef struct vmp_slab_word {
@@ -208,7 +208,7 @@ void vmp_slab_walk(const vmp_slab *slab, vmp_walk_fn fn, void *context);
 void vmp_slab_walk_span(const vmp_slab *slab, const vmp_span *span, vmp_walk_fn fn, void *context);
 
 // vmp_slab_walk_published sees every span that is published, with its address and where its card is.
-typedef void (*vmp_slab_published_fn)(void *context, uint64_t address, uint64_t bytes, uint32_t line);
+typedef void (*vmp_slab_published_fn)(void *context, uint64_t offset, uint64_t address, uint64_t bytes, uint32_t line);
 void vmp_slab_walk_published(const vmp_slab *slab, vmp_slab_published_fn fn, void *context);
 
 // vmp_slab_check reports every broken invariant and returns their number. O(spans).

@@ -11,9 +11,8 @@
 // As small as can be: with many blocks, what a free reads here lies in no near cache.
 //
 // Invariants
-//   - A card's memory stays readable until the store ends, and serves only cards of as many lines: a card that was
-//   given
-//     back is linked by its head, with number 0.
+//   - A card's memory stays readable until the store ends, and serves only cards of as many lines.
+//   - A card that was given back is linked to the next one by its head, with number 0.
 //   - Line 0 is zero: who finds no card may read it as one of no class.
 //   - Cards fill whole cache lines: objects of two spans share none.
 #ifndef VMPOOL_POOL_SLAB_CARD_H_
@@ -31,7 +30,9 @@ typedef struct vmp_card {
 
 #define VMP_CARD_LINE_LOG2 6u
 #define VMP_CARD_NUMBER_BITS 8u
-#define VMP_CARD_INDEX_BITS 24u  // of lines, and of records of spans: there are no more spans than cards
+// Of lines, and of records of spans: there are no more spans than cards. Enough for 100 GiB in blocks of 512 bytes (5
+// lines for a span of 32 KiB), 170 GiB in blocks of 1 KiB, 500 GiB and more in larger ones.
+#define VMP_CARD_INDEX_BITS 24u
 #define VMP_CARD_MAX_WORDS 129u
 #define VMP_CARD_MAX_LINES (VMP_CARD_MAX_WORDS / 16 + 1)
 

@@ -31,6 +31,15 @@ static bool check_span(const vmp_slab *slab, const vmp_slab_class *class, const 
              atomic_load(&vmp_card_at(&slab->cards, span->line)->head) != vmp_card_head(number, span->record)) {
     vmp_report_fault(report, "slab: span 0x%llx and its card don't belong together", offset);
   }
+  const vmp_card *card = vmp_card_at(&slab->cards, span->line < slab->cards.used_lines ? span->line : 0);
+  uint32_t words = vmp_class_card_words(class), any = 0;
+  for (uint32_t i = words - 1; i < vmp_card_lines(words) * 16 - 1 && span->line != 0; i++) {
+    any |= atomic_load(&card->words[i]);
+  }
+  if (any != 0) vmp_report_fault(report, "slab: span 0x%llx has a word behind that of its last object", offset);
+  if (span->address != 0 && (number == 0 || !vmp_class_is_narrow(class))) {
+    vmp_report_fault(report, "slab: span 0x%llx is published, and its words are not for others", offset);
+  }
   uint64_t seen = 0;
   for (unsigned i = 0; i < VMP_GROUPS; i++) {
     const vmp_span_group *group = &span->groups[i];
@@ -272,7 +281,7 @@ void vmp_slab_walk_published(const vmp_slab *slab, vmp_slab_published_fn fn, voi
     const vmp_slab_class *class = &slab->classes[i];
     for (unsigned f = 0; f <= class->span.num_objects + 1; f++) {
       for (const vmp_span *span = class->lists[f]; span != NULL; span = span->next) {
-        if (span->address != 0) fn(context, span->address, class->span.bytes, span->line);
+        if (span->address != 0) fn(context, span->offset, span->address, class->span.bytes, span->line);
       }
     }
   }

@@ -81,7 +81,10 @@ static void settle_span(vmp_slab *slab, vmp_slab_class *class, vmp_span *span, c
 vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, vmp_span **out_span,
                          vmp_fence *out_after) {
   uint32_t line = vmp_node_pool_reserve(&slab->spans, 1) ? vmp_card_take(&slab->cards, vmp_class_card_words(class)) : 0;
-  if (line == 0) return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY, "no host memory for the record of another span");
+  if (line == 0)
+    return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY,
+                    "no host memory for the record of another span, or %u cache lines of them are used up",
+                    1u << VMP_CARD_INDEX_BITS);
   uint32_t record = vmp_node_take(&slab->spans);
   vmp_span *span = vmp_node_at(&slab->spans, record);
   span->record = record;

@@ -83,7 +83,13 @@ static vmp_span_range *range_of(const vmp_span_map *map, uint64_t address) {
 bool vmp_span_map_suits(const vmp_span_map *map, uint64_t address, uint64_t bytes) {
   if (bytes < VMP_SPAN_PAGE_BYTES || !vmp_is_power_of_two(bytes) || (address & (bytes - 1)) != 0) return false;
   const vmp_span_range *range = range_of(map, address);
-  return range != NULL && range->bytes - (address - range->address) >= bytes;
+  if (range == NULL || (range->address & (VMP_SPAN_PAGE_BYTES - 1)) != 0) return false;
+  return range->bytes - (address - range->address) >= bytes;
+}
+
+static uint32_t entry_of(const vmp_span_map *map, uint32_t line) {
+  uint32_t entry = line << VMP_CARD_NUMBER_BITS;
+  return entry | vmp_card_number(atomic_load_explicit(&vmp_span_card(map, entry)->head, memory_order_relaxed));
 }
 
 static void enter(vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t entry) {
@@ -96,7 +102,7 @@ static void enter(vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t 
 }
 
 void vmp_span_map_add(vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t line) {
-  enter(map, address, bytes, line << VMP_CARD_LINE_LOG2);
+  enter(map, address, bytes, entry_of(map, line));
   map->num_pages += bytes >> VMP_SPAN_PAGE_LOG2;
 }
 
@@ -125,17 +131,18 @@ bool vmp_span_map_names(const vmp_span_map *map, uint64_t address, uint64_t byte
   if (!vmp_span_map_suits(map, address, bytes)) return false;
   const vmp_span_entry *entries = vmp_span_map_entry(map, address);
   for (uint64_t i = 0; i < bytes >> VMP_SPAN_PAGE_LOG2; i++) {
-    if (atomic_load(&entries[i]) != line << VMP_CARD_LINE_LOG2) return false;
+    if (atomic_load(&entries[i]) != entry_of(map, line)) return false;
   }
   return true;
 }
 
-// check_entry: a page names a card of a class. Returns whether it names any.
+// check_entry: a page names a card of the class that it says. Returns whether it names any.
 static bool check_entry(const vmp_span_map *map, const vmp_span_range *range, uint64_t index, vmp_report *report) {
   uint32_t entry = atomic_load(&range->entries[index]);
   if (entry == 0) return false;
-  if (vmp_card_number(atomic_load(&vmp_span_card(map, entry)->head)) == 0) {
-    vmp_report_fault(report, "span map: the page at 0x%llx names a card of no class",
+  uint32_t number = vmp_span_number(entry);
+  if (number == 0 || vmp_card_number(atomic_load(&vmp_span_card(map, entry)->head)) != number) {
+    vmp_report_fault(report, "span map: the page at 0x%llx names a card of another class",
                      (unsigned long long)(range->address + (index << VMP_SPAN_PAGE_LOG2)));
   }
   return true;

@@ -3,8 +3,8 @@
 // Owns: which card each page of the pool's address space has. Does not own cards (slab_card.h).
 //
 //     range     | page: 32 KiB | page | page | ...               a reservation of the pool
-//     entries   |      0       |  A   |  A   |  B   | 0 | ...     4 bytes a page: where the card of its span lies, in
-//                                                                 bytes from line 0; 0: the page has none
+//     entries   |      0       |  A   |  A   |  B   | 0 | ...     4 bytes a page: the line where the card of its span
+//                                                                 begins, and the number of its class; 0: it has none
 //
 // Only spans of a power of two of whole pages that lie aligned to their size are in the map: no page belongs to two of
 // them, and an address says how far it lies behind its span's begin. Entries are addresses without memory until they
@@ -15,8 +15,9 @@
 //   - A page has an entry exactly while its span is published.
 //
 // Threads: find may run at any time. link, add and remove need the pool's lock. A reader may get an entry whose span
-// has just gone: the card then is of no class, or another span's. Who changes a word by such an entry sees that the
-// entry is another one now. Whoever holds a live object can't meet that.
+// has just gone: the card then is free, or another span's. Who has changed a word looks again: where the entry is the
+// same, the page's span is of the same class and has the same card, so the word is that of the address. Whoever holds a
+// live object meets nothing else.
 #ifndef VMPOOL_POOL_SPAN_MAP_H_
 #define VMPOOL_POOL_SPAN_MAP_H_
 
@@ -64,8 +65,8 @@ void vmp_span_map_link(vmp_span_map *map, vmp_span_range *range);
 // for less than its addresses, since the process may have only so many, those at its end have no entries.
 bool vmp_span_map_suits(const vmp_span_map *map, uint64_t address, uint64_t bytes);
 
-// vmp_span_map_add enters the card at `line` for every page of [address, address + bytes), which suits and has none.
-// Can't fail.
+// vmp_span_map_add enters the card at `line`, whose head is written, for every page of [address, address + bytes),
+// which suits and has none. Can't fail.
 void vmp_span_map_add(vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t line);
 // vmp_span_map_remove takes the pages out. Can't fail, allocates nothing.
 void vmp_span_map_remove(vmp_span_map *map, uint64_t address, uint64_t bytes);
@@ -80,11 +81,13 @@ static inline vmp_span_entry *vmp_span_map_first(const vmp_span_map *map, uint64
   return __builtin_expect(at < map->bytes, true) ? &map->entries[at >> VMP_SPAN_PAGE_LOG2] : &vmp_span_no_entry;
 }
 
-// vmp_span_card: the card that an entry names; one of no class where it names none. There must have been a range.
+// vmp_span_card: the card that an entry names; nobody's where it names none. There must have been a range.
 static inline vmp_card *vmp_span_card(const vmp_span_map *map, uint32_t entry) {
-  return (vmp_card *)(map->cards + entry);
+  return (vmp_card *)(map->cards + ((uint64_t)(entry >> VMP_CARD_NUMBER_BITS) << VMP_CARD_LINE_LOG2));
 }
-_Static_assert(VMP_CARD_INDEX_BITS + VMP_CARD_LINE_LOG2 <= 32, "an entry holds the place of every card");
+_Static_assert(VMP_CARD_INDEX_BITS + VMP_CARD_NUMBER_BITS <= 32, "an entry holds the place of every card");
+// vmp_span_number: the number of the class; 0 where there is no card.
+static inline uint32_t vmp_span_number(uint32_t entry) { return entry & ((1u << VMP_CARD_NUMBER_BITS) - 1); }
 
 // vmp_span_map_find returns the card of the page that holds `address`, or NULL. Under the pool's lock.
 static inline vmp_card *vmp_span_map_find(const vmp_span_map *map, uint64_t address) {

@@ -145,14 +145,13 @@ VMP_HOT_INLINE bool vmp_cache_take(vmp_cache *cache, uint64_t number, uint64_t b
 
 VMP_HOT_INLINE bool vmp_cache_keep(vmp_cache *cache, const vmp_span_map *map, vmp_span_entry *at, uint64_t address) {
   uint32_t entry = atomic_load_explicit(at, memory_order_acquire);
-  vmp_card *card = vmp_span_card(map, entry);
-  vmp_magazine *magazine = &cache->magazines[vmp_card_number(atomic_load_explicit(&card->head, memory_order_relaxed))];
+  vmp_magazine *magazine = &cache->magazines[vmp_span_number(entry)];
   if (magazine->top >= magazine->end) return false;
   uint64_t delta = address & magazine->span_mask;
   // At most the number of objects, for an address in the span's rest: that word is never live.
   uint64_t index = vmp_class_quotient(delta, magazine->reciprocal);
   if (index * magazine->bytes != delta) return false;
-  _Atomic uint32_t *word = &card->words[index];
+  _Atomic uint32_t *word = &vmp_span_card(map, entry)->words[index];
   uint32_t old = atomic_load_explicit(word, memory_order_relaxed);
   // A plain live block; everything else (not live, recorded streams, ...) is not for a hit.
   if ((uint8_t)old != (uint8_t)vmp_block_word(VMP_LAYER_SLAB, 0)) return false;

@@ -12,7 +12,8 @@ static void *prepare(pool_rig *f) {
 }
 
 // A page whose entry is another one once the word is taken. That needs no second thread: the entry lies where the word
-// does, and its value is both the place of a card and a live word, so that taking the word changes the entry.
+// does, and its value is both the place of a card and a live word (line 1, number 8, that of 4 KiB; stream 1, live,
+// slab), so that taking the word changes the entry.
 VTEST_F(ThreadCacheStale, AWordIsGivenBackWhenTheEntryIsAnotherOne, pool_rig) {
   void *block = prepare(f);
   VASSERT_NOT_NULL(block);
@@ -20,8 +21,8 @@ VTEST_F(ThreadCacheStale, AWordIsGivenBackWhenTheEntryIsAnotherOne, pool_rig) {
   uint32_t live = (uint32_t)vmp_block_on(vmp_block_word(VMP_LAYER_SLAB, 0), 1);
   static _Alignas(64) unsigned char cards[1024];
   vmp_span_map map = {.cards = cards};
+  VASSERT_UINT_EQ(vmp_span_number(live), vmp_cache_number(f->pool, BYTES));
   vmp_card *card = vmp_span_card(&map, live);
-  atomic_store(&card->head, vmp_card_head((uint32_t)vmp_cache_number(f->pool, BYTES), 1));
   atomic_store(&card->words[INDEX], live);
   uint32_t count = vmp_magazine_count(magazine);
   void *address = (void *)(((uintptr_t)1 << 40) + (uintptr_t)INDEX * BYTES);

@@ -77,6 +77,9 @@ static void lose_a_card(broken_rig *f) {
   f->base.slab->cards.used_lines++;
 }
 static void lose_a_line(broken_rig *f) { f->base.slab->cards.used_lines++; }
+static void write_behind_the_last(broken_rig *f) {
+  atomic_store(&vmp_card_at(&f->base.slab->cards, f->three->line)->words[8], 8);
+}
 static void write_to_a_free_card(broken_rig *f) {
   uint32_t line = vmp_card_take(&f->base.slab->cards, 9);
   vmp_card_give(&f->base.slab->cards, line, 9);
@@ -141,6 +144,7 @@ static const corruption corruptions[] = {
     {"LoseACard", lose_a_card, "cards are in use for"},
     {"NoCard", no_card, "and its card don't belong together"},
     {"WriteToNobodysCard", write_to_nobodys_card, "nobody's card was written to"},
+    {"WriteBehindTheLast", write_behind_the_last, "a word behind that of its last object"},
     {"LoseALine", lose_a_line, "cards have"},
     {"WriteToAFreeCard", write_to_a_free_card, "a free card of 1 lines is still in use"},
     {"MiscountFreeCards", miscount_free_cards, "free cards of 2 lines are listed"},

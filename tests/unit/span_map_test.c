@@ -98,6 +98,10 @@ VTEST_F(SpanMap, OnlyAlignedPowersOfTwoInARangeSuit, rig) {
   VEXPECT_FALSE(vmp_span_map_suits(&f->map, BASE, 16 << 10));
   VEXPECT_FALSE(vmp_span_map_suits(&f->map, BASE - (32 << 10), 32 << 10));
   VEXPECT_FALSE(vmp_span_map_suits(&f->map, BASE, PAGES * VMP_SPAN_PAGE_BYTES));
+  vmp_span_map odd = {.cards = f->cards.base};  // where pages of the range are no pages
+  vmp_span_map_link(&odd, vmp_span_range_make(BASE + 512, 64 * VMP_SPAN_PAGE_BYTES));
+  VEXPECT_FALSE(vmp_span_map_suits(&odd, BASE + VMP_SPAN_PAGE_BYTES, 32 << 10));
+  vmp_span_map_free(&odd);
 }
 
 // A page of memory holds 1024 entries: only those that were written count.
@@ -155,10 +159,10 @@ VTEST_F(SpanMap, HostMemoryRunsOut, rig) {
   }
 }
 
-VTEST_F(SpanMap, TheCheckNoticesACardOfNoClass, rig) {
+VTEST_F(SpanMap, TheCheckNoticesACardOfAnotherClass, rig) {
   add(f, 10, 2);
-  atomic_store(&vmp_card_at(&f->cards, f->lines[10])->head, vmp_card_head(0, 1));
-  expect_fault(f, "names a card of no class");
+  atomic_store(&vmp_card_at(&f->cards, f->lines[10])->head, vmp_card_head(2, 1));
+  expect_fault(f, "names a card of another class");
 }
 
 VTEST_F(SpanMap, TheCheckNoticesALostPage, rig) {
