@@ -24,7 +24,7 @@ static bool check_span(const vmp_slab *slab, const vmp_slab_class *class, const 
     vmp_report_fault(report, "slab: span 0x%llx is not aligned to %llu", offset,
                      (unsigned long long)class->span.alignment);
   }
-  uint32_t number = class_index + 1 > VMP_SLAB_MAX_NUMBER ? 0 : (uint32_t)class_index + 1;
+  uint32_t number = vmp_class_number(slab, class);
   if (span->record == 0 || span->record > slab->spans.touched || vmp_node_at(&slab->spans, span->record) != span) {
     vmp_report_fault(report, "slab: span 0x%llx says it is record %u, which is another", offset, span->record);
   } else if (span->line == 0 || span->line >= slab->cards.used_lines ||

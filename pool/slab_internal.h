@@ -114,6 +114,12 @@ struct vmp_slab {
   vmp_card_store cards;
 };
 
+// vmp_class_number: what cards and entries of the span map say of a class; 0: it is beyond what they tell apart.
+static inline uint32_t vmp_class_number(const vmp_slab *slab, const vmp_slab_class *class) {
+  size_t number = (size_t)(class - slab->classes) + 1;
+  return number > VMP_SLAB_MAX_NUMBER ? 0 : (uint32_t)number;
+}
+
 // vmp_class_is_narrow: whether 32 bits are enough for a word of its objects; else they have two of a card's words each.
 static inline bool vmp_class_is_narrow(const vmp_slab_class *class) { return class->bytes <= VMP_SLAB_NARROW_BYTES; }
 // One word more than there are objects stays 0: who looks without the lock for what lies in a span's rest finds it.

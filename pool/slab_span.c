@@ -63,8 +63,7 @@ vmp_fence vmp_span_fence(const vmp_slab *slab, const vmp_span *span) {
 
 // settle_span lists a span that has got its place.
 static void settle_span(vmp_slab *slab, vmp_slab_class *class, vmp_span *span, const vmp_placed *placed) {
-  uint32_t number = (uint32_t)(class - slab->classes) + 1;
-  if (number > VMP_SLAB_MAX_NUMBER) number = 0;
+  uint32_t number = vmp_class_number(slab, class);
   vmp_card *card = vmp_card_at(&slab->cards, span->line);
   atomic_store_explicit(&card->head, vmp_card_head(number, span->record), memory_order_relaxed);
   if (slab->supply.publish != NULL && number != 0 && vmp_class_is_narrow(class)) {

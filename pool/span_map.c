@@ -130,8 +130,9 @@ uint64_t vmp_span_map_metadata_bytes(const vmp_span_map *map) {
 bool vmp_span_map_names(const vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t line) {
   if (!vmp_span_map_suits(map, address, bytes)) return false;
   const vmp_span_entry *entries = vmp_span_map_entry(map, address);
+  uint32_t entry = entry_of(map, line);
   for (uint64_t i = 0; i < bytes >> VMP_SPAN_PAGE_LOG2; i++) {
-    if (atomic_load(&entries[i]) != entry_of(map, line)) return false;
+    if (atomic_load(&entries[i]) != entry) return false;
   }
   return true;
 }
