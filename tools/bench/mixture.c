@@ -28,9 +28,23 @@ TARGET_INLINE bool grow_loop(target_kind kind, mixture *m, uint64_t live) {
 
 bool mixture_grow(mixture *m, uint64_t live) { return TARGET_RUN(grow_loop, m->target.kind, m, live); }
 
+// draw_victim replaces the oldest of the victims ahead, and returns it.
+TARGET_INLINE uint64_t draw_victim(mixture *m) {
+  uint64_t *place = &m->ahead[m->next_victim++ % MIXTURE_AHEAD];
+  const uint64_t oldest = *place;
+  *place = (rng_next(&m->victims) >> 32) * m->num_live >> 32;
+  __builtin_prefetch(&m->blocks[*place], 1, 0);
+  return oldest;
+}
+
+// look_ahead draws the first ones; the number of live blocks stays what it is from then on, or grows.
+static void look_ahead(mixture *m) {
+  while (m->next_victim < MIXTURE_AHEAD) (void)draw_victim(m);
+}
+
 // free_one frees a random block, whose place in the table is then empty.
 TARGET_INLINE bool free_one(target_kind kind, mixture *m, uint64_t *out_victim) {
-  const uint64_t victim = (rng_next(&m->victims) >> 32) * m->num_live >> 32;
+  const uint64_t victim = draw_victim(m);
   void *ptr = m->blocks[victim];
   m->blocks[victim] = NULL;
   *out_victim = victim;
@@ -48,7 +62,10 @@ TARGET_INLINE bool replace_loop(target_kind kind, mixture *m, uint64_t pairs) {
   return true;
 }
 
-bool mixture_run(mixture *m, uint64_t pairs) { return TARGET_RUN(replace_loop, m->target.kind, m, pairs); }
+bool mixture_run(mixture *m, uint64_t pairs) {
+  look_ahead(m);
+  return TARGET_RUN(replace_loop, m->target.kind, m, pairs);
+}
 
 TARGET_INLINE bool latency_loop(target_kind kind, mixture *m, latency *l, uint64_t pairs) {
   for (uint64_t i = 0; i < pairs; i++) {
@@ -62,6 +79,7 @@ TARGET_INLINE bool latency_loop(target_kind kind, mixture *m, latency *l, uint64
 }
 
 bool mixture_run_latency(mixture *m, latency *l, uint64_t pairs) {
+  look_ahead(m);
   return TARGET_RUN(latency_loop, m->target.kind, m, l, pairs);
 }
 

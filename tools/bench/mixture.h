@@ -8,15 +8,19 @@
 
 // Sizes are drawn beforehand, so that drawing costs next to nothing in the loop.
 #define MIXTURE_SIZES 16384u
+// Victims are drawn so many rounds ahead, and their places in the table asked for: what is measured is the target, not
+// how long this table takes to come from memory.
+#define MIXTURE_AHEAD 8u
 
 typedef struct mixture {
   bench_target target;  // first: a workload's state begins with it
-  // What is measured is not this table: it is as small as can be. Sizes lie apart, since only a target with work is
-  // asked to touch a block before its free.
+  // As small as can be. Sizes lie apart, since only a target with work is asked to touch a block before its free.
   void **blocks;
   uint32_t *bytes;  // kept up where the target has work, and by fill
   uint64_t num_live, max_live;
   rng victims;
+  uint64_t ahead[MIXTURE_AHEAD];
+  uint64_t next_victim;  // of the victims ahead; 0: none has been drawn
   uint64_t next_size;
   uint32_t sizes[MIXTURE_SIZES];
 } mixture;
