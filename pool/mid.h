@@ -95,6 +95,11 @@ uint64_t vmp_mid_free(vmp_mid *mid, uint64_t offset, vmp_fence fence);
 // VMP_ERROR_HOST_OUT_OF_MEMORY; then nothing has changed.
 vmp_status vmp_mid_divide(vmp_mid *mid, uint64_t offset, uint64_t at);
 
+// vmp_mid_divide_evenly makes blocks of `each_bytes`, a multiple of the step, of the one at `offset`, whose size is a
+// multiple of that: owners[i] is the owner of block i. False: no host memory, or not all of it is mapped and live where
+// it is; nothing has changed.
+bool vmp_mid_divide_evenly(vmp_mid *mid, uint64_t offset, uint64_t each_bytes, void *const *owners);
+
 // vmp_mid_find: the used block that holds `offset` (which may be inside it). O(1) in the number of blocks. The out
 // pointers may be NULL; they are written only when it returns true.
 bool vmp_mid_find(const vmp_mid *mid, uint64_t offset, uint64_t *out_start, uint64_t *out_bytes, void **out_owner);

@@ -30,6 +30,8 @@ struct vmp_fake_backing {
   fake_claim *claims;       // open addressing by offset
   size_t claims_capacity, num_claims;
   uint64_t claimed_bytes;
+  fake_claim *again;  // claims of steps that an earlier claim holds, in no order
+  size_t again_capacity, num_again;
 
   struct {
     uint64_t offset, bytes;
@@ -214,6 +216,15 @@ static bool mark_steps(vmp_fake_backing *fake, uint64_t offset, uint64_t bytes, 
   return fine;
 }
 
+static bool step_is_claimed(const vmp_fake_backing *fake, uint64_t step) {
+  return (fake->claimed_steps[step / 64] >> (step % 64) & 1) != 0;
+}
+static uint64_t count_claimed(const vmp_fake_backing *fake, uint64_t offset, uint64_t bytes) {
+  uint64_t step = (offset - fake->options.offset) / fake->options.step_bytes, count = 0;
+  for (uint64_t end = step + bytes / fake->options.step_bytes; step < end; step++) count += step_is_claimed(fake, step);
+  return count;
+}
+
 static size_t claim_place(const vmp_fake_backing *fake, uint64_t offset) {
   uint64_t hash = (offset / fake->options.step_bytes) * UINT64_C(0x9e3779b97f4a7c15);
   size_t at = (size_t)(hash >> 32) & (fake->claims_capacity - 1);
@@ -251,6 +262,44 @@ static bool remove_claim(vmp_fake_backing *fake, uint64_t offset, uint64_t bytes
     fake->claims[claim_place(fake, moved.offset)] = moved;
   }
   return true;
+}
+
+// ---- claims of what is claimed already ----
+static void add_again(vmp_fake_backing *fake, uint64_t offset, uint64_t bytes) {
+  if (fake->num_again == fake->again_capacity) {
+    fake_claim *old = fake->again;
+    fake->again_capacity = 2 * fake->again_capacity + 16;
+    fake->again = need(fake->again_capacity, sizeof *fake->again);
+    if (fake->num_again > 0) memcpy(fake->again, old, fake->num_again * sizeof *old);
+    free(old);
+  }
+  fake->again[fake->num_again++] = (fake_claim){offset, bytes};
+}
+
+static bool remove_again(vmp_fake_backing *fake, uint64_t offset, uint64_t bytes) {
+  for (size_t i = fake->num_again; i-- > 0;) {
+    if (fake->again[i].offset != offset || fake->again[i].bytes != bytes) continue;
+    fake->again[i] = fake->again[--fake->num_again];
+    return true;
+  }
+  return false;
+}
+
+// settle_again makes the claims inside [offset, offset + bytes), which was released, ones like any other.
+static void settle_again(vmp_fake_backing *fake, uint64_t offset, uint64_t bytes) {
+  for (size_t i = 0; i < fake->num_again;) {
+    fake_claim claim = fake->again[i];
+    if (claim.offset >= offset + bytes || claim.offset + claim.bytes <= offset) {
+      i++;
+      continue;
+    }
+    fake->again[i] = fake->again[--fake->num_again];
+    if (!mark_steps(fake, claim.offset, claim.bytes, true)) {
+      fault(fake, "the claim again of [%#llx, +%#llx) overlaps another claim", (unsigned long long)claim.offset,
+            (unsigned long long)claim.bytes);
+    }
+    add_claim(fake, claim.offset, claim.bytes);
+  }
 }
 
 // take_parked frees physical room for `slots` slots by taking the chunks that were parked first, none of which may
@@ -379,16 +428,62 @@ static vmp_status fake_claim_range(void *self, uint64_t offset, uint64_t bytes, 
   return VMP_OK;
 }
 
+// Real ones may overlap as they like. Here each lies in one earlier claim, or in none; and once that is released, those
+// in it don't overlap.
+static bool fake_claim_again(void *self, uint64_t offset, uint64_t bytes) {
+  vmp_fake_backing *fake = self;
+  fake->counts.claims++;
+  if (bytes == 0 || !inside(fake, offset, bytes) || offset % fake->options.step_bytes != 0 ||
+      bytes % fake->options.step_bytes != 0) {
+    fault(fake, "claim again of [%#llx, +%#llx), which is outside of the addresses or no multiple of the step",
+          (unsigned long long)offset, (unsigned long long)bytes);
+    return false;
+  }
+  uint64_t first, end;
+  slots_of(fake, offset, bytes, &first, &end);
+  bool refused = told_to_fail(fake);
+  for (uint64_t s = first; s < end && !refused; s++) {
+    const vmp_fake_chunk *chunk = &fake->chunks[fake->slots[s].chunk];  // the first one is never live
+    refused = fake->slots[s].blocked || chunk->live == 0 || !vmp_fence_is_none(chunk->moved);
+  }
+  if (refused) {
+    fake->counts.failed_claims++;
+    if (fake->refused != NULL) fake->refused(fake->refused_context, offset, bytes);
+    return false;
+  }
+  uint64_t claimed = count_claimed(fake, offset, bytes);
+  if (claimed > 0) {
+    if (claimed != bytes / fake->options.step_bytes) {
+      fault(fake, "claim again of [%#llx, +%#llx), of which a part is claimed", (unsigned long long)offset,
+            (unsigned long long)bytes);
+    }
+    add_again(fake, offset, bytes);
+  } else {
+    (void)mark_steps(fake, offset, bytes, true);
+    add_claim(fake, offset, bytes);
+  }
+  uint32_t last_chunk = 0;
+  for (uint64_t s = first; s < end; s++) {
+    uint32_t chunk = fake->slots[s].chunk;
+    if (chunk != last_chunk) fake->chunks[chunk].live++;
+    last_chunk = chunk;
+  }
+  return true;
+}
+
 static bool fake_release(void *self, uint64_t offset, uint64_t bytes, vmp_fence fence) {
   vmp_fake_backing *fake = self;
   fake->counts.releases++;
-  if (!inside(fake, offset, bytes) || !remove_claim(fake, offset, bytes)) {
+  bool known = inside(fake, offset, bytes);
+  if (known && remove_claim(fake, offset, bytes)) {
+    if (!mark_steps(fake, offset, bytes, false))
+      fault(fake, "release at %#llx of free steps", (unsigned long long)offset);
+    settle_again(fake, offset, bytes);
+  } else if (!known || !remove_again(fake, offset, bytes)) {
     fault(fake, "release of [%#llx, +%#llx), which nobody has claimed", (unsigned long long)offset,
           (unsigned long long)bytes);
     return false;
   }
-  if (!mark_steps(fake, offset, bytes, false))
-    fault(fake, "release at %#llx of free steps", (unsigned long long)offset);
   uint64_t first, end;
   slots_of(fake, offset, bytes, &first, &end);
   uint32_t last_chunk = 0;
@@ -454,6 +549,7 @@ vmp_fake_backing *vmp_fake_create(const vmp_fake_options *options) {
       .cost = fake_cost,
       .run = fake_run,
       .claim = fake_claim_range,
+      .claim_again = fake_claim_again,
       .release = fake_release,
       .next_change = fake_next_change,
       .known_complete = fake_known_complete,
@@ -469,6 +565,7 @@ void vmp_fake_destroy(vmp_fake_backing *fake) {
   free(fake->free_chunks);
   free(fake->claimed_steps);
   free(fake->claims);
+  free(fake->again);
   free(fake->log);
   free(fake);
 }
@@ -479,7 +576,7 @@ uint64_t vmp_fake_errors(const vmp_fake_backing *fake) { return fake->counts.err
 const char *vmp_fake_error(const vmp_fake_backing *fake) { return fake->error; }
 uint64_t vmp_fake_mapped_slots(const vmp_fake_backing *fake) { return fake->mapped_slots; }
 uint64_t vmp_fake_parked_slots(const vmp_fake_backing *fake) { return fake->parked_slots; }
-uint64_t vmp_fake_claims_out(const vmp_fake_backing *fake) { return fake->num_claims; }
+uint64_t vmp_fake_claims_out(const vmp_fake_backing *fake) { return fake->num_claims + fake->num_again; }
 uint64_t vmp_fake_claimed_bytes(const vmp_fake_backing *fake) { return fake->claimed_bytes; }
 
 const vmp_fake_slot *vmp_fake_slot_at(const vmp_fake_backing *fake, uint64_t offset) {
@@ -491,20 +588,25 @@ const vmp_fake_chunk *vmp_fake_chunk_at(const vmp_fake_backing *fake, uint64_t o
   return chunk == 0 ? NULL : &fake->chunks[chunk];
 }
 
+// count_live counts a claim on each chunk that it touches.
+static void count_live(vmp_fake_backing *fake, const fake_claim *claim, uint64_t *live) {
+  uint64_t first, end;
+  slots_of(fake, claim->offset, claim->bytes, &first, &end);
+  uint32_t last_chunk = 0;
+  for (uint64_t s = first; s < end; s++) {
+    uint32_t chunk = fake->slots[s].chunk;
+    if (chunk == 0) fault(fake, "slot %llu is claimed and unmapped", (unsigned long long)s);
+    if (chunk != last_chunk) live[chunk]++;
+    last_chunk = chunk;
+  }
+}
+
 uint64_t vmp_fake_check(vmp_fake_backing *fake) {
   uint64_t *live = need(fake->used_chunks + 1, sizeof *live);
   for (size_t i = 0; i < fake->claims_capacity; i++) {
-    if (fake->claims[i].bytes == 0) continue;
-    uint64_t first, end;
-    slots_of(fake, fake->claims[i].offset, fake->claims[i].bytes, &first, &end);
-    uint32_t last_chunk = 0;
-    for (uint64_t s = first; s < end; s++) {
-      uint32_t chunk = fake->slots[s].chunk;
-      if (chunk == 0) fault(fake, "slot %llu is claimed and unmapped", (unsigned long long)s);
-      if (chunk != last_chunk) live[chunk]++;
-      last_chunk = chunk;
-    }
+    if (fake->claims[i].bytes != 0) count_live(fake, &fake->claims[i], live);
   }
+  for (size_t i = 0; i < fake->num_again; i++) count_live(fake, &fake->again[i], live);
   uint64_t mapped = 0, parked = 0;
   for (uint32_t i = 1; i <= fake->used_chunks; i++) {
     const vmp_fake_chunk *chunk = &fake->chunks[i];

@@ -3,7 +3,9 @@
 // Owns: a plain array of slots with states, chunks with live counts, a log of mapping changes, a table of the claims
 // that are out. It keeps the rules of vmm/backing_ops.h strictly: a claim that overlaps another one, a release that
 // matches no claim, or a range outside of the addresses is recorded as an error (vmp_fake_errors must be 0 at the end
-// of every test). Failures can be ordered, and the moment at which a claim has let go of the lock can be used.
+// of every test). Only claim_again may claim what is claimed, as long as it lies in an earlier claim wholly; once that
+// one is released, none may overlap another. Failures can be ordered, and the moment at which a claim has let go of the
+// lock can be used.
 // Does not own: time. A fence is complete when the test says so (vmp_fake_complete).
 //
 //     slots   [ chunk 1 | chunk 1 | unmapped | blocked | chunk 2 | ...        ]
@@ -91,6 +93,7 @@ void vmp_fake_moved(vmp_fake_backing *fake, uint64_t offset, vmp_fence fence);
 // vmp_fake_overflow_log makes the next next_change say "everything".
 void vmp_fake_overflow_log(vmp_fake_backing *fake);
 // vmp_fake_fail_claims: after `successes` more claims, the next `failures` fail with `status` and change nothing.
+// A claim_again is a claim, too.
 void vmp_fake_fail_claims(vmp_fake_backing *fake, uint64_t successes, uint64_t failures, vmp_status status);
 // vmp_fake_on_refusal: `fn` is told of every claim that fails. NULL switches it off.
 void vmp_fake_on_refusal(vmp_fake_backing *fake, void (*fn)(void *context, uint64_t offset, uint64_t bytes),

@@ -209,6 +209,122 @@ VTEST_F(MidHostMemory, RunsThatCouldNotBeIndexedAreMadeUpFor, rig) {
   rig_check(f);
 }
 
+// ---- a block that can't be divided ----
+typedef struct division {
+  const char *name;
+  uint64_t slots, bytes, each_bytes;
+} division;
+
+// The first needs many records of blocks, the second a table of another 4 GiB.
+static const division divisions[] = {{"records", 128, SLOT, 512}, {"tables", 4096, 8 * GIB, 2 * GIB}};
+static const char *division_name(const division *d) { return d->name; }
+
+static void *owners[SLOT / 512];  // each is its own address
+
+static void start_division(rig *f, const division *d) {
+  *f = (rig){.fake = NULL};
+  rig_start(f, &(vmp_fake_options){.slots = d->slots}, &(vmp_mid_options){.arena_bytes = d->slots * SLOT});
+  for (size_t i = 0; i < SLOT / 512; i++) owners[i] = &owners[i];
+}
+
+// expect_whole: the block at 0 is as it was, and freeing it releases all of it.
+static void expect_whole(rig *f, uint64_t block_bytes, const layout *before) {
+  layout after = {.used = 0};
+  vmp_mid_walk(f->mid, on_layout, &after);
+  VEXPECT_STR_EQ(after.text, before->text);
+  uint64_t start = 1, bytes = 0;
+  void *owner = &start;
+  VEXPECT_TRUE(vmp_mid_find(f->mid, block_bytes - 512, &start, &bytes, &owner));
+  VEXPECT_UINT_EQ(start, 0);
+  VEXPECT_UINT_EQ(bytes, block_bytes);
+  VEXPECT_NULL(owner);
+  VEXPECT_UINT_EQ(stats_of(f).blocks, 1);
+  VEXPECT_UINT_EQ(vmp_fake_claims_out(f->fake), 1);
+  VEXPECT_UINT_EQ(vmp_fake_claimed_bytes(f->fake), block_bytes);
+  rig_check(f);
+  give(f, 0);
+  VEXPECT_UINT_EQ(vmp_fake_claims_out(f->fake), 0);
+  VEXPECT_UINT_EQ(vmp_fake_parked_slots(f->fake), block_bytes / SLOT);
+  VEXPECT_UINT_EQ(stats_of(f).blocks, 0);
+}
+
+// Each allocation fails in turn. Without one that only makes searches faster the block is divided all the same.
+VTEST_P(MidDivision, HostMemoryRunsOut, division, divisions, division_name) {
+  uint64_t count = p->bytes / p->each_bytes, refused = 0, failures = 1;
+  for (uint64_t n = 0; failures > 0; n++) {
+    VASSERT_UINT_LT(n, 100);
+    VTRACE("allocation %llu fails", (unsigned long long)n);
+    rig f;
+    start_division(&f, p);
+    VASSERT_NO_FAILURE();
+    VEXPECT_UINT_EQ(take(&f, p->bytes), 0);
+    layout before = {.used = 0};
+    vmp_mid_walk(f.mid, on_layout, &before);
+    vmp_mem_fail_after(n, 1);
+    bool divided = vmp_mid_divide_evenly(f.mid, 0, p->each_bytes, owners);
+    failures = vmp_mem_failures();
+    vmp_mem_fail_after(0, 0);
+    if (divided) {
+      VEXPECT_UINT_EQ(stats_of(&f).blocks, count);
+      VEXPECT_UINT_EQ(vmp_fake_claims_out(f.fake), count);
+      rig_check(&f);
+      for (uint64_t i = 0; i < count; i++) {
+        void *owner = NULL;
+        VASSERT_TRUE(vmp_mid_find(f.mid, i * p->each_bytes, NULL, NULL, &owner));
+        VASSERT_PTR_EQ(owner, owners[i]);
+        give(&f, i * p->each_bytes);
+      }
+      VEXPECT_UINT_EQ(vmp_fake_parked_slots(f.fake), p->bytes / SLOT);
+    } else {
+      refused++;
+      expect_whole(&f, p->bytes, &before);
+    }
+    rig_teardown(&f);
+  }
+  VEXPECT_UINT_GT(refused, 0);
+}
+
+// Whichever part can't be claimed again: those before it are released.
+VTEST_F(MidDivision, APartIsRefused, rig) {
+  static void *four[4];
+  for (uint64_t n = 0; n < 4; n++) {
+    VTRACE("part %llu is refused", (unsigned long long)n);
+    VEXPECT_UINT_EQ(take(f, SLOT), 0);
+    layout before = {.used = 0};
+    vmp_mid_walk(f->mid, on_layout, &before);
+    vmp_fake_fail_claims(f->fake, n, 1, VMP_ERROR_BUSY);
+    VEXPECT_FALSE(vmp_mid_divide_evenly(f->mid, 0, SLOT / 4, four));
+    expect_whole(f, SLOT, &before);
+  }
+}
+
+// The last chunk of the block was moved under work: what is in it can't be claimed again.
+VTEST_F(MidDivision, AChunkWasMoved, rig) {
+  static void *four[4];
+  VEXPECT_UINT_EQ(take(f, 4 * SLOT), 0);
+  layout before = {.used = 0};
+  vmp_mid_walk(f->mid, on_layout, &before);
+  vmp_fake_moved(f->fake, 3 * SLOT, (vmp_fence){2, 5});
+  VEXPECT_FALSE(vmp_mid_divide_evenly(f->mid, 0, SLOT, four));
+  expect_whole(f, 4 * SLOT, &before);
+}
+
+VTEST(MidDivision, NothingCanBeClaimedAgain) {
+  static void *four[4];
+  rig f = {.fake = vmp_fake_create(&(vmp_fake_options){.slots = 128})};
+  f.arenas.end = 128 * SLOT;
+  vmp_mid_supply supply = {&f.arenas, arena_take, arena_give};
+  vmp_backing_ops ops = *vmp_fake_ops(f.fake);
+  ops.claim_again = NULL;
+  VASSERT_OK(vmp_mid_create(&f.mid, &ops, &supply, &(vmp_mid_options){.arena_bytes = 256 * MIB}));
+  VEXPECT_UINT_EQ(take(&f, SLOT), 0);
+  layout before = {.used = 0};
+  vmp_mid_walk(f.mid, on_layout, &before);
+  VEXPECT_FALSE(vmp_mid_divide_evenly(f.mid, 0, SLOT / 4, four));
+  expect_whole(&f, SLOT, &before);
+  rig_teardown(&f);
+}
+
 // ---- calls in the middle of a claim ----
 typedef struct middle {
   rig *f;

@@ -444,3 +444,92 @@ VTEST_F(Mid, WhatCannotBeDivided, rig) {
   give(f, a);
   VEXPECT_STATUS(vmp_mid_divide(f->mid, a, a + MIB), VMP_ERROR_INVALID_VALUE);
 }
+
+// ---- a block becomes several of one size ----
+// expect_parts: [offset, offset + count * each_bytes) is `count` blocks, each of which has its owner.
+static void expect_parts(rig *f, uint64_t offset, uint64_t each_bytes, int *owners, uint64_t count) {
+  for (uint64_t i = 0; i < count; i++) {
+    uint64_t at = offset + i * each_bytes, start = 0, bytes = 0;
+    void *owner = NULL;
+    VASSERT_TRUE(vmp_mid_find(f->mid, at + each_bytes - 512, &start, &bytes, &owner));
+    VEXPECT_UINT_EQ(start, at);
+    VEXPECT_UINT_EQ(bytes, each_bytes);
+    VEXPECT_PTR_EQ(owner, &owners[i]);
+  }
+  rig_check(f);
+}
+
+// Each has a claim of its own: the memory is parked once the last one has gone.
+VTEST_F(Mid, EvenPartsAreFreedOnTheirOwn, rig) {
+  static int owners[4];
+  void *const pointers[] = {&owners[0], &owners[1], &owners[2], &owners[3]};
+  uint64_t a = take(f, SLOT);
+  VEXPECT_TRUE(vmp_mid_divide_evenly(f->mid, a, SLOT / 4, pointers));
+  VEXPECT_UINT_EQ(stats_of(f).blocks, 4);
+  VEXPECT_UINT_EQ(stats_of(f).block_bytes, SLOT);
+  VEXPECT_UINT_EQ(vmp_fake_claims_out(f->fake), 4);
+  VEXPECT_UINT_EQ(vmp_fake_chunk_at(f->fake, a)->live, 4);
+  expect_layout(f, "span 0+0.5, span 0.5+0.5, span 1+0.5, span 1.5+0.5, free 2+254");
+  expect_parts(f, a, SLOT / 4, owners, 4);
+  static const uint64_t order[] = {2, 0, 3, 1};
+  for (uint64_t i = 0; i < 4; i++) {
+    VEXPECT_UINT_EQ(vmp_fake_parked_slots(f->fake), 0);
+    VEXPECT_UINT_EQ(vmp_mid_free(f->mid, a + order[i] * (SLOT / 4), VMP_FENCE_NONE), SLOT / 4);
+    rig_check(f);
+    VEXPECT_UINT_EQ(stats_of(f).blocks, 3 - i);
+    VEXPECT_FALSE(vmp_mid_find(f->mid, a + order[i] * (SLOT / 4), NULL, NULL, NULL));
+    if (i == 0) expect_parts(f, a, SLOT / 4, owners, 2);
+  }
+  VEXPECT_UINT_EQ(vmp_fake_parked_slots(f->fake), 1);
+  VEXPECT_UINT_EQ(vmp_fake_claims_out(f->fake), 0);
+  VEXPECT_UINT_EQ(take(f, SLOT), a);
+}
+
+// The place of a part that went is used again, beside the others.
+VTEST_F(Mid, APlaceOfAnEvenPartIsUsedAgain, rig) {
+  static int owners[4];
+  void *const pointers[] = {&owners[0], &owners[1], &owners[2], &owners[3]};
+  uint64_t a = take(f, SLOT), wall = take(f, SLOT);
+  VEXPECT_TRUE(vmp_mid_divide_evenly(f->mid, a, SLOT / 4, pointers));
+  give_on(f, a + SLOT / 2, 1, 7);
+  vmp_placed placed = take_placed(f, SLOT / 4, 0);
+  VEXPECT_UINT_EQ(placed.offset, a + SLOT / 2);
+  VEXPECT_UINT_EQ(placed.after.streams, 2);
+  rig_check(f);
+  give(f, placed.offset);
+  give(f, wall);
+}
+
+// Parts that lie in several chunks, and chunks that others are in, too.
+VTEST_F(Mid, EvenPartsShareChunks, rig) {
+  static int owners[3];
+  void *const pointers[] = {&owners[0], &owners[1], &owners[2]};
+  uint64_t below = take(f, MIB), a = take(f, 9 * MIB / 2), above = take(f, MIB / 2);
+  VEXPECT_UINT_EQ(vmp_fake_mapped_slots(f->fake), 3);
+  VEXPECT_TRUE(vmp_mid_divide_evenly(f->mid, a, 3 * MIB / 2, pointers));
+  VEXPECT_UINT_EQ(stats_of(f).blocks, 5);
+  expect_parts(f, a, 3 * MIB / 2, owners, 3);
+  give(f, a + 3 * MIB / 2);
+  VEXPECT_UINT_EQ(vmp_fake_parked_slots(f->fake), 0);
+  give(f, a);
+  VEXPECT_UINT_EQ(vmp_fake_parked_slots(f->fake), 1);
+  give(f, below);
+  VEXPECT_UINT_EQ(vmp_fake_parked_slots(f->fake), 2);
+  rig_check(f);
+  give(f, a + 3 * MIB);
+  VEXPECT_UINT_EQ(vmp_fake_parked_slots(f->fake), 2);
+  give(f, above);
+  VEXPECT_UINT_EQ(vmp_fake_parked_slots(f->fake), 3);
+}
+
+VTEST_F(Mid, OneEvenPartIsTheBlockWithItsOwner, rig) {
+  static int owner;
+  void *const pointer = &owner;
+  uint64_t a = take(f, SLOT);
+  VEXPECT_TRUE(vmp_mid_divide_evenly(f->mid, a, SLOT, &pointer));
+  VEXPECT_UINT_EQ(stats_of(f).blocks, 1);
+  VEXPECT_UINT_EQ(vmp_fake_claims_out(f->fake), 1);
+  expect_parts(f, a, SLOT, &owner, 1);
+  give(f, a);
+  VEXPECT_UINT_EQ(vmp_fake_parked_slots(f->fake), 1);
+}
