@@ -15,6 +15,7 @@
 #include "pool/pool.h"
 #include "pool/quick.h"
 #include "pool/thread_cache.h"
+#include "pool/thread_cache_marks.h"
 #include "pool/watch.h"
 
 vmp_status vmp_pool_fail_forked(const vmp_pool *pool) {
@@ -176,7 +177,8 @@ vmp_status vmp_alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_st
   if (pool != NULL && out_ptr != NULL) {
     if (!vmp_cache_is_last(pool, stream)) {
       vmp_cache *cache = vmp_cache_switch(pool, stream);
-      if (cache != NULL && vmp_cache_alloc(pool, cache, out_ptr, bytes)) return VMP_OK;
+      if (cache != NULL && vmp_cache_alloc(pool, cache, out_ptr, bytes) == VMP_CACHE_HIT) return VMP_OK;
+      if (cache != NULL && vmp_cache_alloc_marked(pool, cache, out_ptr, bytes)) return VMP_OK;
       if (cache != NULL) return vmp_quick_alloc(pool, out_ptr, bytes, stream);  // comes back only with the last one
     }
     if (pool->strong_caches && vmp_cache_alloc_strong(pool, out_ptr, bytes, stream)) return VMP_OK;
@@ -184,10 +186,18 @@ vmp_status vmp_alloc_missed(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_st
   return vmp_alloc_aligned(pool, out_ptr, bytes, VMP_STEP_BYTES, stream);
 }
 
+// alloc_closed goes on where the cache's gate isn't just open.
+__attribute__((noinline)) static vmp_status alloc_closed(vmp_pool *pool, void **out_ptr, size_t bytes,
+                                                         vmp_stream stream) {
+  if (vmp_cache_alloc_marked(pool, vmp_cache_last.cache, out_ptr, bytes)) return VMP_OK;
+  return vmp_quick_alloc(pool, out_ptr, bytes, stream);
+}
+
 vmp_status vmp_alloc(vmp_pool *pool, void **out_ptr, size_t bytes, vmp_stream stream) {
-  if (vmp_cache_is_last(pool, stream) && out_ptr != NULL &&
-      vmp_cache_alloc(pool, vmp_cache_last.cache, out_ptr, bytes)) {
-    return VMP_OK;
+  if (vmp_cache_is_last(pool, stream) && out_ptr != NULL) {
+    vmp_cache_outcome outcome = vmp_cache_alloc(pool, vmp_cache_last.cache, out_ptr, bytes);
+    if (outcome == VMP_CACHE_HIT) return VMP_OK;
+    if (outcome == VMP_CACHE_CLOSED) return alloc_closed(pool, out_ptr, bytes, stream);
   }
   return vmp_quick_alloc(pool, out_ptr, bytes, stream);
 }
@@ -277,7 +287,9 @@ vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const v
   vmp_cache *cache = is_last ? vmp_cache_last.cache : vmp_cache_switch(pool, stream);
   if (cache != NULL && first == &vmp_span_no_entry) {
     vmp_span_entry *at = vmp_span_map_entry(&pool->span_map, (uintptr_t)ptr);
-    if (vmp_cache_free(cache, &pool->span_map, at, ptr)) return VMP_OK;
+    const vmp_span_map *map = &pool->span_map;
+    if (vmp_cache_free(cache, map, at, ptr) == VMP_CACHE_HIT) return VMP_OK;
+    if (vmp_cache_free_marked(cache, map, at, ptr)) return VMP_OK;
     if (!is_last) return vmp_quick_free(pool, ptr, stream, at);  // comes back with the last one
   }
   if (pool->strong_caches && vmp_cache_free_strong(pool, ptr, stream)) return VMP_OK;
@@ -291,12 +303,22 @@ vmp_status vmp_free_missed(vmp_pool *pool, void *ptr, vmp_stream stream, const v
   return status;
 }
 
+// free_closed goes on where the cache's gate isn't just open.
+__attribute__((noinline)) static vmp_status free_closed(vmp_cache *cache, vmp_span_entry *at, void *ptr) {
+  vmp_pool *pool = cache->pool;
+  if (vmp_cache_free_marked(cache, &pool->span_map, at, ptr)) return VMP_OK;
+  return vmp_quick_free(pool, ptr, cache->stream, at);
+}
+
 vmp_status vmp_free(vmp_pool *pool, void *ptr, vmp_stream stream) {
   if (__builtin_expect(vmp_cache_is_last(pool, stream), true)) {
     vmp_cache *cache = vmp_cache_last.cache;
     vmp_span_entry *at = vmp_span_map_first(&pool->span_map, (uintptr_t)ptr);
-    if (vmp_cache_free(cache, &pool->span_map, at, ptr)) return VMP_OK;
-    return vmp_quick_free(cache->pool, ptr, cache->stream, at);  // the same: a hit then needn't keep them
+    vmp_cache_outcome outcome = vmp_cache_free(cache, &pool->span_map, at, ptr);
+    if (outcome == VMP_CACHE_HIT) return VMP_OK;
+    // The cache has them, too: a hit then needn't keep them.
+    if (outcome == VMP_CACHE_CLOSED) return free_closed(cache, at, ptr);
+    return vmp_quick_free(cache->pool, ptr, cache->stream, at);
   }
   return vmp_free_missed(pool, ptr, stream, &vmp_span_no_entry);
 }

@@ -4,6 +4,10 @@
 //     mid's            the word that mid keeps with a block
 //     buddy's          an entry of the table `blocks`
 //
+// A block of slab's is loose if slab has marks and the block leaves more of its object over than a request of its class
+// does by its size: it was aligned, or has been made smaller. No hit frees it: hits count on less, before they read the
+// word.
+//
 // A word that is taken out (vmp_books_take) makes the block not live: of several threads that free the same block at
 // the same instant exactly one gets it.
 #include "pool/pool.h"
@@ -16,16 +20,29 @@ void vmp_books_withdraw(vmp_pool *pool, vmp_layer layer) {
   if (layer == VMP_LAYER_BUDDY) vmp_offset_map_withdraw(&pool->blocks);
 }
 
+// loosened: a new word, or the bits that are to be set in one.
+static uint64_t loosened(vmp_slab_word at, uint64_t word) {
+  bool loose = at.mark.word != NULL && vmp_block_slack(word) > at.most_slack;
+  return loose ? word | VMP_BLOCK_IS_LOOSE : word;
+}
+
+// word_to_change: as vmp_route_word_of, for whoever changes what is there.
+static vmp_route_word word_to_change(vmp_pool *pool, uint64_t offset) {
+  vmp_route_word at = vmp_route_word_of(pool, offset);
+  if (at.object.mark.word != NULL && pool->marks_alone != NULL) vmp_caches_share_marks(pool);
+  return at;
+}
+
 void vmp_books_enter(vmp_pool *pool, uint64_t offset, uint64_t word) {
   if (vmp_block_layer(word) == VMP_LAYER_BUDDY) {
     vmp_offset_map_add(&pool->blocks, offset, word);
     return;
   }
-  vmp_route_word at = vmp_route_word_of(pool, offset);
+  vmp_route_word at = word_to_change(pool, offset);
   if (at.mid != NULL) {
     *at.mid = word;
   } else {
-    vmp_slab_word_set(at.object, word);
+    vmp_slab_word_set(at.object, loosened(at.object, word));
   }
 }
 
@@ -38,7 +55,7 @@ uint64_t vmp_books_get(const vmp_pool *pool, uint64_t offset) {
 }
 
 uint64_t vmp_books_take(vmp_pool *pool, uint64_t offset) {
-  vmp_route_word at = vmp_route_word_of(pool, offset);
+  vmp_route_word at = word_to_change(pool, offset);
   uint64_t value = 0;
   if (at.mid != NULL) {
     value = *at.mid;
@@ -51,8 +68,8 @@ uint64_t vmp_books_take(vmp_pool *pool, uint64_t offset) {
 }
 
 bool vmp_books_change(vmp_pool *pool, uint64_t offset, uint64_t set, uint64_t clear) {
-  vmp_route_word at = vmp_route_word_of(pool, offset);
-  if (at.object.low != NULL) return vmp_slab_word_change(at.object, set, clear);
+  vmp_route_word at = word_to_change(pool, offset);
+  if (at.object.low != NULL) return vmp_slab_word_change(at.object, loosened(at.object, set), clear);
   uint64_t *value = at.mid != NULL ? at.mid : vmp_offset_map_find(&pool->blocks, offset);
   if (value == NULL || *value == 0) return false;
   *value = (*value & ~clear) | set;

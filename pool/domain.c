@@ -119,7 +119,7 @@ vmp_status vmp_domain_create(vmp_pool *pool, vmp_tag tag, vmp_domain **out_domai
   vmp_status status = vmp_mid_create(&domain->mid, &ops, &arenas, &mid_options);
   if (status == VMP_OK && pool->slab != NULL) {
     // Not published: nobody finds its objects without the lock, so no thread keeps one across a suspend.
-    vmp_slab_supply spans = {domain, take_span, give_span, NULL, NULL};
+    vmp_slab_supply spans = {.self = domain, .take = take_span, .give = give_span};
     vmp_slab_options slab_options = vmp_pool_slab_options(pool);
     status = vmp_slab_create(&domain->slab, &ops, &spans, &slab_options);
   }

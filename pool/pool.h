@@ -137,6 +137,7 @@ struct vmp_pool {
   struct vmp_cache *spare_cache;  // for a thread that only frees; made by one that allocates
   bool wants_spare_cache;
   bool strong_caches;             // no membarrier here
+  const void *marks_alone;        // vmp_guard_self of the only thread that changes slab's marks; NULL: any may
   uint32_t uncached;              // how many features must see every allocation and free: no cache is used then
   uint32_t cache_stops;           // vmp_caches_stop without vmp_caches_go
   uint64_t cache_capacity_bytes;  // what all caches may hold
@@ -175,8 +176,8 @@ struct vmp_pool {
 
 // ---- blocks: the word that the books keep of a live block; 0 is none ----
 // bits 0-1 layer, bit 2: has recorded streams, bit 3: always set, bit 4: has a tag or a name, bit 5: a graph
-// holds it (capture.h), bit 6: busy (vmp_realloc), bits 8-13 the index of the stream that it was allocated on, bits
-// 16-63 bytes beyond the request.
+// holds it (capture.h), bit 6: busy (vmp_realloc), bit 7: loose (books.c), bits 8-13 the index of the stream that it was
+// allocated on, bits 16-63 bytes beyond the request.
 #define VMP_BLOCK_LIVE UINT64_C(8)
 static inline uint64_t vmp_block_word(vmp_layer layer, uint64_t slack_bytes) {
   return (uint64_t)layer | VMP_BLOCK_LIVE | slack_bytes << 16;
@@ -196,8 +197,11 @@ static inline bool vmp_block_is_labelled(uint64_t word) { return (word & 16) != 
 #define VMP_BLOCK_HAS_LABEL UINT64_C(16)
 #define VMP_BLOCK_CAPTURED UINT64_C(32)
 #define VMP_BLOCK_IS_BUSY UINT64_C(64)
+#define VMP_BLOCK_IS_LOOSE UINT64_C(128)
 // A block whose word has one of these has entries in tables that the lock guards: it isn't freed without the lock.
 #define VMP_BLOCK_HAS_ENTRIES (VMP_BLOCK_HAS_STREAMS | VMP_BLOCK_HAS_LABEL | VMP_BLOCK_CAPTURED | VMP_BLOCK_IS_BUSY)
+
+_Static_assert((VMP_BLOCK_LIVE | VMP_LAYER_SLAB) == VMP_SLAB_PLAIN, "a live block of slab's, and nothing else to it");
 
 // Blocks of mid from here on begin with a granule, so that nearly all of their chunks are theirs alone: vmp_realloc can
 // move them without copying.
@@ -263,6 +267,8 @@ void vmp_caches_empty(vmp_pool *pool);
 bool vmp_caches_empty_own(vmp_pool *pool);
 // vmp_caches_retire gives back what was freed on a stream that is about to end.
 void vmp_caches_retire(vmp_pool *pool, vmp_stream stream);
+// vmp_caches_share_marks: another thread than the calling one changes no mark without an atomic instruction from here on.
+void vmp_caches_share_marks(vmp_pool *pool);
 // vmp_caches_learn_classes follows a change of slab's classes.
 void vmp_caches_learn_classes(vmp_pool *pool);
 // vmp_pool_bypass_caches(pool, 1): from here on every allocation and free takes the locked path; (pool, -1) ends that.

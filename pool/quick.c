@@ -17,18 +17,19 @@ void vmp_quick_open(vmp_pool *pool) {
 // is_open: the cache is this pool's, in this process, so that the pool's lock may lean to its seat. Under the lock
 // may_serve looks again.
 static inline bool is_open(const vmp_pool *pool, const vmp_cache *cache) {
-  return atomic_load_explicit(&cache->gate, memory_order_relaxed) == 0 && !vmp_guard_forked(&pool->guard);
+  return vmp_cache_is_open(cache) && !vmp_guard_forked(&pool->guard);
 }
 
 // may_serve: nobody has to see every block (whoever does has closed the gates), and no graph holds any. Under the lock.
 static inline bool may_serve(const vmp_pool *pool, const vmp_cache *cache) {
-  return atomic_load_explicit(&cache->gate, memory_order_relaxed) == 0 && pool->captures.graphs == NULL;
+  return vmp_cache_is_open(cache) && pool->captures.graphs == NULL;
 }
 
 // settle_peaks: what the thread's hits have had live at most since this was last asked, beside what else is live (and
 // `more_bytes` of it, `more_requested_bytes` requested), is no new peak. False: it may be one.
 static inline bool settle_peaks(const vmp_pool *pool, vmp_cache *cache, uint64_t more_bytes,
                                 uint64_t more_requested_bytes) {
+  vmp_cache_read_words(cache);
   int64_t most = cache->max_live_bytes;
   int64_t live = (int64_t)(vmp_pool_counted_live_bytes(pool) + more_bytes) + most;
   int64_t requested =

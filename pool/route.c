@@ -126,7 +126,7 @@ uint64_t vmp_route_release(vmp_pool *pool, vmp_layer layer, uint64_t offset, vmp
 }
 
 vmp_route_word vmp_route_word_of(const vmp_pool *pool, uint64_t offset) {
-  vmp_route_word found = {NULL, {NULL, NULL}};
+  vmp_route_word found = {.mid = NULL};
   layers at = layers_of(pool, offset);
   uint64_t start = 0;
   void *owner = NULL;
@@ -192,11 +192,10 @@ static bool may_be_between(vmp_status status) {
   return vmp_may_be_had_elsewhere(status) || status == VMP_ERROR_OUT_OF_ADDRESS_SPACE;
 }
 
-static vmp_status take_span(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
+// take_small is for spans that are smaller than a granule, and for bundles of them.
+static vmp_status take_small(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
   vmp_pool *pool = self;
-  if (pool->span_mid == NULL || request->bytes >= pool->device.granule_bytes) {
-    return vmp_mid_alloc(pool->mid, request, owner, out_placed);
-  }
+  if (pool->span_mid == NULL) return vmp_mid_alloc(pool->mid, request, owner, out_placed);
   vmp_status status = vmp_mid_alloc(pool->span_mid, request, owner, out_placed);
   if (request->effort < VMP_EFFORT_NORMAL || !may_be_between(status)) return status;
   vmp_error first = *vmp_last_error();
@@ -204,6 +203,12 @@ static vmp_status take_span(void *self, const vmp_request *request, vmp_span *ow
   if (!may_be_between(second)) return second;
   vmp_restore_error(&first);
   return status;
+}
+
+static vmp_status take_span(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
+  vmp_pool *pool = self;
+  if (request->bytes < pool->device.granule_bytes) return take_small(pool, request, owner, out_placed);
+  return vmp_mid_alloc(pool->mid, request, owner, out_placed);
 }
 
 static void give_span(void *self, uint64_t offset, vmp_fence fence) {
@@ -226,7 +231,23 @@ static void withdraw_span(void *self, uint64_t address, uint64_t bytes) {
   vmp_span_map_remove(&pool->span_map, address, bytes);
 }
 
+static bool divide_spans(void *self, uint64_t offset, uint64_t each_bytes, vmp_span *const *owners) {
+  return vmp_mid_divide_evenly(layers_of(self, offset).mid, offset, each_bytes, (void *const *)owners);
+}
+
+static void publish_bundle(void *self, uint64_t address, uint64_t each_bytes, uint32_t line, uint32_t lines) {
+  vmp_pool *pool = self;
+  vmp_span_map_bundle_add(&pool->span_map, address, each_bytes, line, lines);
+}
+
 vmp_slab_supply vmp_route_slab_supply(vmp_pool *pool) {
-  vmp_slab_supply supply = {pool, take_span, give_span, publish_span, withdraw_span};
+  vmp_slab_supply supply = {.self = pool,
+                            .take = take_span,
+                            .give = give_span,
+                            .publish = publish_span,
+                            .withdraw = withdraw_span,
+                            .take_bundle = take_small,
+                            .divide = divide_spans,
+                            .publish_bundle = publish_bundle};
   return supply;
 }

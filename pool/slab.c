@@ -7,7 +7,11 @@ size_t vmp_slab_max_classes(const vmp_slab *slab) { return slab->num_default + s
 
 vmp_slab_shape vmp_slab_shape_of(const vmp_slab *slab, size_t class_index) {
   const vmp_slab_class *class = &slab->classes[class_index];
-  return (vmp_slab_shape){class->bytes, class->reciprocal, class->span.num_objects, class->span.bytes};
+  return (vmp_slab_shape){.bytes = class->bytes,
+                          .reciprocal = class->reciprocal,
+                          .num_objects = class->span.num_objects,
+                          .span_bytes = class->span.bytes,
+                          .most_slack = vmp_class_most_slack(slab, class)};
 }
 
 size_t vmp_slab_class_index(const vmp_slab *slab, uint64_t bytes) {
@@ -174,7 +178,7 @@ static void give_surplus(vmp_slab *slab, vmp_slab_class *class, vmp_span *span) 
     vmp_span_give(slab, class, span);
     return;
   }
-  for (int i = 0; i < 2 && span != NULL && span->next != NULL && !vmp_class_keeps(class); i++) {
+  for (int i = 0; i < 2 && span != NULL && span->next != NULL && !vmp_class_keeps(slab, class); i++) {
     vmp_span *next = span->next;
     vmp_span_give(slab, class, span);
     span = next;
@@ -199,6 +203,13 @@ void vmp_slab_seal(vmp_slab *slab, vmp_span *span, bool seal) {
   span->state = (uint8_t)wanted;
   vmp_span_list(class, span);
   after_free(slab, class, span);  // it may have been empty, or there may be enough empty ones without it
+}
+
+void vmp_slab_expect_back(const vmp_slab *slab, const vmp_card *card) {
+  uint32_t record = vmp_card_record(atomic_load_explicit(&card->head, memory_order_relaxed));
+  const char *span = vmp_node_at(&slab->spans, record);
+  __builtin_prefetch(span, 1);
+  __builtin_prefetch(span + sizeof(vmp_span) - 1, 1);
 }
 
 void vmp_slab_put_back(vmp_slab *slab, vmp_card *card, uint32_t index, vmp_fence fence) {
@@ -238,10 +249,44 @@ bool vmp_slab_word_of(const vmp_slab *slab, const vmp_span *span, uint64_t offse
   bool narrow = vmp_class_is_narrow(class);
   out_word->low = &card->words[narrow ? index : 2 * index];
   out_word->high = narrow ? NULL : &card->words[2 * index + 1];
+  out_word->mark = vmp_span_mark(slab, span, index);
+  out_word->most_slack = vmp_class_most_slack(slab, class);
   return true;
 }
 
+// change_unmarked: of a word that no hit can take. Under the lock nobody else changes it.
+static bool change_unmarked(vmp_slab_word at, uint64_t set, uint64_t clear) {
+  vmp_slab_word_set(at, ((atomic_load_explicit(at.low, memory_order_relaxed) | vmp_slab_word_high(at)) & ~clear) | set);
+  return true;
+}
+
+bool vmp_slab_word_change(vmp_slab_word at, uint64_t set, uint64_t clear) {
+  if (at.mark.word != NULL) return vmp_slab_word_claim(at) && change_unmarked(at, set, clear);
+  if (at.high != NULL) return vmp_slab_word_get(at) != 0 && change_unmarked(at, set, clear);
+  uint32_t now = atomic_load_explicit(at.low, memory_order_acquire);
+  while (now != 0) {
+    // Another thread may free the object without the lock meanwhile: then the word is 0, and stays so.
+    if (atomic_compare_exchange_weak(at.low, &now, (now & (uint32_t)~clear) | (uint32_t)set)) return true;
+  }
+  return false;
+}
+
 const unsigned char *vmp_slab_cards(const vmp_slab *slab) { return slab->cards.base; }
+
+bool vmp_slab_wants_marks(const vmp_slab *slab) {
+  return slab->cards.marks == NULL && slab->cards.used_lines >= slab->marks_from_lines;
+}
+
+bool vmp_slab_marks_start(vmp_slab *slab) {
+  if (vmp_card_marks_start(&slab->cards)) return true;
+  // Not at every refill: again once there are twice as many.
+  if (slab->marks_from_lines <= UINT32_MAX / 2) slab->marks_from_lines *= 2;
+  return false;
+}
+
+void vmp_slab_take_bundles(vmp_slab *slab) { slab->takes_bundles = true; }
+
+_Atomic uint64_t *vmp_slab_marks(const vmp_slab *slab) { return slab->cards.marks; }
 
 bool vmp_slab_find(const vmp_slab *slab, const vmp_span *span, uint64_t offset, uint64_t *out_start,
                    uint64_t *out_bytes) {

@@ -12,6 +12,10 @@
 // class stays until vmp_slab_trim; of a user's class as many stay as an eighth of its used objects: a free queue, so
 // that blocks come and go without mid.
 //
+// Once slab has marks, a class that has many spans takes them by bundles: as many as fill an aligned 2 MiB, with cards
+// one behind the other, so that whoever looks for an object needs one entry for all of them. Each of its spans comes
+// and goes like any other then; the first that goes ends the bundle.
+//
 // The user's classes may be exchanged while objects are live (vmp_slab_adopt): a class that isn't wanted any more takes
 // no new object, and each of its spans goes back when its last object is freed.
 //
@@ -45,41 +49,54 @@ typedef struct vmp_span vmp_span;
 
 // vmp_slab_word: where the caller's word of an object is, in the card of its span. 64 bits of objects that are larger
 // than VMP_SLAB_NARROW_BYTES, which are never published: under the lock only; else 32, and `high` is NULL.
+//
+// What a word means is the caller's, but for this: 0 is no word, and one whose low byte is VMP_SLAB_PLAIN is plain.
+// Once slab has marks (vmp_slab_marks_start), a plain word of a published span counts only while its mark is set:
+// whoever clears the mark has taken the word, and may leave it where it is for a while.
 #define VMP_SLAB_NARROW_BYTES (UINT64_C(64) << 10)
 #define VMP_SLAB_MAX_NUMBER 254u  // classes of higher numbers aren't told apart by cards, nor published
+#define VMP_SLAB_PLAIN 8u
 typedef struct vmp_slab_word {
   _Atomic uint32_t *low, *high;
+  vmp_card_mark mark;
+  uint64_t most_slack;  // see vmp_slab_shape
 } vmp_slab_word;
 
+static inline bool vmp_slab_word_is_plain(uint64_t word) { return (uint8_t)word == VMP_SLAB_PLAIN; }
 static inline uint64_t vmp_slab_word_high(vmp_slab_word at) {
   return at.high == NULL ? 0 : (uint64_t)atomic_load_explicit(at.high, memory_order_relaxed) << 32;
 }
 static inline uint64_t vmp_slab_word_get(vmp_slab_word at) {
-  return atomic_load_explicit(at.low, memory_order_acquire) | vmp_slab_word_high(at);
+  bool counts = at.mark.word == NULL || vmp_card_mark_get(at.mark);
+  uint64_t word = atomic_load_explicit(at.low, memory_order_acquire) | vmp_slab_word_high(at);
+  return counts || !vmp_slab_word_is_plain(word) ? word : 0;
 }
+// vmp_slab_word_set: of an object whose word doesn't count.
 static inline void vmp_slab_word_set(vmp_slab_word at, uint64_t word) {
   if (at.high != NULL) atomic_store_explicit(at.high, (uint32_t)(word >> 32), memory_order_relaxed);
   atomic_store_explicit(at.low, (uint32_t)word, memory_order_release);
+  if (at.mark.word != NULL && vmp_slab_word_is_plain(word)) vmp_card_mark_set(at.mark, false);
+}
+// vmp_slab_word_claim: the word counts, and no hit can take it any more: its mark is cleared, or it has none.
+static inline bool vmp_slab_word_claim(vmp_slab_word at) {
+  // A hit may set the mark between two looks at it: then it is cleared after all.
+  while (!vmp_card_mark_clear(at.mark, false)) {
+    uint32_t word = atomic_load_explicit(at.low, memory_order_acquire);
+    if (!vmp_slab_word_is_plain(word)) return word != 0;  // only who has the lock changes such a one
+    if (!vmp_card_mark_get(at.mark)) return false;
+  }
+  return true;
 }
 // vmp_slab_word_take makes it 0 and returns what it was.
 static inline uint64_t vmp_slab_word_take(vmp_slab_word at) {
+  if (at.mark.word != NULL && !vmp_slab_word_claim(at)) return 0;
   uint64_t word = atomic_exchange_explicit(at.low, 0, memory_order_acq_rel) | vmp_slab_word_high(at);
   if (at.high != NULL) atomic_store_explicit(at.high, 0, memory_order_relaxed);
   return word;
 }
-// vmp_slab_word_change sets and clears bits of one that isn't 0. False: it is.
-static inline bool vmp_slab_word_change(vmp_slab_word at, uint64_t set, uint64_t clear) {
-  uint32_t now = atomic_load_explicit(at.low, memory_order_acquire);
-  while (now != 0) {
-    // Another thread may free the object without the lock meanwhile: then the word is 0, and stays so.
-    if (!atomic_compare_exchange_weak(at.low, &now, (now & (uint32_t)~clear) | (uint32_t)set)) continue;
-    if (at.high == NULL) return true;
-    uint32_t high = (uint32_t)(((vmp_slab_word_high(at) & ~clear) | set) >> 32);
-    atomic_store_explicit(at.high, high, memory_order_relaxed);
-    return true;
-  }
-  return false;
-}
+// vmp_slab_word_change sets and clears bits of one that isn't 0. False: it is. A word with a mark doesn't count in the
+// meantime, for those that don't hold the lock.
+bool vmp_slab_word_change(vmp_slab_word at, uint64_t set, uint64_t clear);
 
 // vmp_slab_supply: where spans come from (mid, or a fake).
 typedef struct vmp_slab_supply {
@@ -94,6 +111,13 @@ typedef struct vmp_slab_supply {
   // back, forgets it. Both keep the lock, and may be NULL.
   uint64_t (*publish)(void *self, uint32_t line, uint64_t offset, uint64_t bytes);
   void (*withdraw)(void *self, uint64_t address, uint64_t bytes);
+  // For bundles, once vmp_slab_take_bundles was called. take_bundle is take for the block that several spans will be.
+  // divide makes blocks of `each_bytes` of the block at `offset`, one for each owner. False: nothing has changed.
+  // publish_bundle says that they all are published, and that their cards, of `lines` lines each, lie one behind the
+  // other. The last two keep the lock.
+  vmp_status (*take_bundle)(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed);
+  bool (*divide)(void *self, uint64_t offset, uint64_t each_bytes, vmp_span *const *owners);
+  void (*publish_bundle)(void *self, uint64_t address, uint64_t each_bytes, uint32_t line, uint32_t lines);
 } vmp_slab_supply;
 
 typedef struct vmp_slab_options {
@@ -150,12 +174,24 @@ bool vmp_slab_word_of(const vmp_slab *slab, const vmp_span *span, uint64_t offse
 // vmp_slab_cards: where line 0 of the cards is. It stays there.
 const unsigned char *vmp_slab_cards(const vmp_slab *slab);
 
+// vmp_slab_wants_marks: there are none, and so many words that it would be worth while. vmp_slab_marks_start makes
+// them, none of them set: the caller sets those of plain words of published spans before anybody looks for one. False:
+// no host memory, and nothing has changed. vmp_slab_marks: where they are, for good; NULL: there are none.
+bool vmp_slab_wants_marks(const vmp_slab *slab);
+bool vmp_slab_marks_start(vmp_slab *slab);
+_Atomic uint64_t *vmp_slab_marks(const vmp_slab *slab);
+
+// vmp_slab_take_bundles has classes with many spans take them by bundles from then on. The supply has all functions for
+// them, and slab has marks.
+void vmp_slab_take_bundles(vmp_slab *slab);
+
 // vmp_slab_shape: what objects of a class are like. Stays while the class has objects.
 typedef struct vmp_slab_shape {
   uint64_t bytes;
   uint64_t reciprocal;   // of bytes, for vmp_class_quotient
   uint32_t num_objects;  // of a span
   uint64_t span_bytes;
+  uint64_t most_slack;  // what a request of the class leaves over of the bytes at most, unless it was aligned
 } vmp_slab_shape;
 size_t vmp_slab_max_classes(const vmp_slab *slab);  // indices are below this
 vmp_slab_shape vmp_slab_shape_of(const vmp_slab *slab, size_t class_index);
@@ -172,8 +208,10 @@ typedef struct vmp_slab_object {
 // are there already, the fullest first; returns how many. Each counts as used. Keeps the lock, allocates nothing.
 uint32_t vmp_slab_take_ready(vmp_slab *slab, size_t class_index, vmp_stream_index stream, uint32_t max,
                              vmp_slab_object *out_objects);
-// vmp_slab_put_back takes an object of a published span back: a used one, whose word is 0. Can't fail.
+// vmp_slab_put_back takes an object of a published span back: a used one, whose word is 0 and has no mark. Can't fail.
 void vmp_slab_put_back(vmp_slab *slab, vmp_card *card, uint32_t index, vmp_fence fence);
+// vmp_slab_expect_back asks for the cache lines of its span, where several are put back one after the other.
+void vmp_slab_expect_back(const vmp_slab *slab, const vmp_card *card);
 
 // vmp_slab_seal(slab, span, true) keeps a span from handing out objects; it goes back once it is empty, which may be at
 // once. (slab, span, false) undoes that.

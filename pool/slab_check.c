@@ -64,6 +64,25 @@ static bool check_span(const vmp_slab *slab, const vmp_slab_class *class, const 
   return false;
 }
 
+// check_marks: what is marked is a plain word of a used object of a published span.
+static void check_marks(const vmp_slab *slab, const vmp_slab_class *class, const vmp_span *span, vmp_report *report) {
+  if (slab->cards.marks == NULL || span->line >= slab->cards.used_lines) return;
+  const vmp_card *card = vmp_card_at(&slab->cards, span->line);
+  uint64_t first = (uint64_t)span->line << VMP_CARD_LINE_WORDS_LOG2, free_bits = vmp_span_free_bits(span);
+  uint64_t count = (uint64_t)vmp_card_lines(vmp_class_card_words(class)) << VMP_CARD_LINE_WORDS_LOG2;
+  unsigned strays = 0;
+  for (uint64_t word = 0; word < count; word++) {
+    if (!vmp_card_mark_get(vmp_card_mark_at(slab->cards.marks, vmp_card_mark_of(first + word)))) continue;
+    uint64_t index = word - 1;  // wraps for the head
+    strays += index >= class->span.num_objects || span->address == 0 || (free_bits >> index & 1) != 0 ||
+              !vmp_slab_word_is_plain(atomic_load(&card->words[index]));
+  }
+  if (strays > 0) {
+    vmp_report_fault(report, "slab: span 0x%llx has %u marks of what is not in use", (unsigned long long)span->offset,
+                     strays);
+  }
+}
+
 // Whether the list ends within as many spans as there are.
 static bool list_ends(const vmp_slab *slab, const vmp_span *head) {
   uint64_t left = slab->spans.used;
@@ -99,6 +118,7 @@ static void check_list(const vmp_slab *slab, const vmp_slab_class *class, unsign
       vmp_report_fault(report, "slab: span 0x%llx: the link to the span before it is wrong",
                        (unsigned long long)span->offset);
     }
+    check_marks(slab, class, span, report);
     if (check_span(slab, class, span, list_free, report)) {
       sums->used += class->span.num_objects - span->num_free;
     } else {
@@ -106,7 +126,8 @@ static void check_list(const vmp_slab *slab, const vmp_slab_class *class, unsign
     }
     spans++;
   }
-  if (list_free == class->span.num_objects && class->kind == VMP_CLASS_DEFAULT && spans > 1) {
+  if (list_free == class->span.num_objects && class->kind == VMP_CLASS_DEFAULT && spans > 1 &&
+      vmp_class_bundle_spans(slab, class) == 0) {
     vmp_report_fault(report, "slab: class %zu keeps %llu empty spans; one may stay", class_index,
                      (unsigned long long)spans);
   }
@@ -156,7 +177,8 @@ static void check_free_cards(const vmp_card_store *cards, uint32_t lines, vmp_re
     const vmp_card *card = vmp_card_at(cards, line);
     uint32_t head = atomic_load(&card->head), any = vmp_card_number(head);
     for (uint32_t i = 0; i < lines * 16 - 1; i++) any |= atomic_load(&card->words[i]);
-    if (any != 0) vmp_report_fault(report, "slab: a free card of %u lines is still in use", lines);
+    if (any != 0 || vmp_card_is_marked(cards, line, lines))
+      vmp_report_fault(report, "slab: a free card of %u lines is still in use", lines);
     line = vmp_card_record(head);
   }
   if (listed != cards->num_free[lines]) {
@@ -168,20 +190,23 @@ static void check_free_cards(const vmp_card_store *cards, uint32_t lines, vmp_re
 // Every card is a span's or free.
 static void check_cards(const vmp_slab *slab, vmp_report *report) {
   const vmp_card_store *cards = &slab->cards;
-  uint64_t used = 0, num_lines = 1;
+  uint64_t used = 0, num_lines = 1, free_lines = 0;
   for (uint32_t lines = 1; lines <= VMP_CARD_MAX_LINES; lines++) {
     check_free_cards(cards, lines, report);
     used += cards->num_used[lines];
+    free_lines += (uint64_t)lines * cards->num_free[lines];
     num_lines += (uint64_t)lines * (cards->num_used[lines] + (uint64_t)cards->num_free[lines]);
   }
   if (used != slab->spans.used) {
     vmp_report_fault(report, "slab: %llu cards are in use for %u spans", (unsigned long long)used, slab->spans.used);
   }
-  if (num_lines != cards->used_lines || cards->used_lines > cards->num_lines) {
-    vmp_report_fault(report, "slab: cards have %llu lines of %u, and %u are counted", (unsigned long long)num_lines,
-                     cards->num_lines, cards->used_lines);
+  if (num_lines != cards->used_lines || cards->used_lines > cards->num_lines || free_lines != cards->free_lines) {
+    vmp_report_fault(report, "slab: cards have %llu lines of %u, %llu of them free, and %u and %u are counted",
+                     (unsigned long long)num_lines, cards->num_lines, (unsigned long long)free_lines, cards->used_lines,
+                     cards->free_lines);
   }
-  if (atomic_load(&vmp_card_at(cards, 0)->head) != 0) vmp_report_fault(report, "slab: nobody's card was written to");
+  if (atomic_load(&vmp_card_at(cards, 0)->head) != 0 || vmp_card_is_marked(cards, 0, 1))
+    vmp_report_fault(report, "slab: nobody's card was written to");
 }
 
 size_t vmp_slab_check(const vmp_slab *slab, vmp_report *report) {

@@ -106,6 +106,8 @@ vmp_status vmp_slab_create(vmp_slab **out_slab, const vmp_backing_ops *ops, cons
   slab->random_state = options->random_seed;
   slab->max_object_bytes = options->max_object_bytes;
   slab->granule_bytes = options->granule_bytes;
+  slab->marks_from_lines = VMP_SLAB_MARKS_FROM_LINES;
+  slab->bundles_from = VMP_SLAB_BUNDLES_FROM;
   atomic_init(&slab->user.from_bytes, UINT64_MAX);  // no request is the user's classes'
   vmp_node_pool_init(&slab->spans, sizeof(vmp_span));
   status = vmp_card_store_open(&slab->cards) ? make(slab, options) : fail_host_memory();

@@ -2,7 +2,7 @@
 //
 //     slab.c        public functions: allocate, free, find, trim
 //     slab_classes.c  create and destroy; which class serves a request, adopting others
-//     slab_span.c   spans: their groups of free objects, taking them from the supply and giving them back
+//     slab_span.c   spans: their groups of free objects, taking them from the supply, also by bundles, and giving them back
 //     slab_card.c   the memory of cards
 //     slab_check.c  all invariants, statistics, walks
 //
@@ -25,6 +25,8 @@
 #include "vmm/node_pool.h"
 
 #define VMP_SLAB_MAX_CLASSES 1024u
+#define VMP_SLAB_MARKS_FROM_LINES 8192u  // cards of fewer (512 KiB) lie as near as marks do
+#define VMP_SLAB_BUNDLES_FROM 8u  // a class takes bundles once it has as many spans: what is taken ahead is little then
 #define VMP_SLAB_LOOK_SPANS 16u  // spans that one allocation looks at, at most, per kind of object
 
 typedef enum vmp_group_index {
@@ -74,6 +76,7 @@ typedef struct vmp_slab_class {
   uint64_t num_spans, num_used;
   uint32_t num_arriving;  // spans on their way
   uint8_t kind;           // vmp_class_kind
+  uint64_t bundle_from;   // after a bundle that couldn't be had: how many spans there must be before the next is tried
 } vmp_slab_class;
 
 typedef enum vmp_class_kind {
@@ -112,6 +115,8 @@ struct vmp_slab {
   _Atomic uint64_t adoptions;  // of other classes; read without the lock, too
   vmp_node_pool spans;         // of struct vmp_span
   vmp_card_store cards;
+  bool takes_bundles;
+  uint32_t marks_from_lines, bundles_from;  // VMP_SLAB_MARKS_FROM_LINES, VMP_SLAB_BUNDLES_FROM; tests have others
 };
 
 // vmp_class_number: what cards and entries of the span map say of a class; 0: it is beyond what they tell apart.
@@ -125,6 +130,31 @@ static inline bool vmp_class_is_narrow(const vmp_slab_class *class) { return cla
 // One word more than there are objects stays 0: who looks without the lock for what lies in a span's rest finds it.
 static inline uint32_t vmp_class_card_words(const vmp_slab_class *class) {
   return (class->span.num_objects << !vmp_class_is_narrow(class)) + 1;
+}
+
+// vmp_class_most_slack: see vmp_slab_shape. Smaller requests are the class's before; a user's class may have any before
+// it.
+static inline uint64_t vmp_class_most_slack(const vmp_slab *slab, const vmp_slab_class *class) {
+  size_t index = (size_t)(class - slab->classes);
+  return class->bytes - 1 - (index == 0 || index >= slab->num_default ? 0 : vmp_class_bytes(index - 1));
+}
+
+// vmp_span_mark: of the word of an object; none where the span isn't published, or slab has no marks.
+static inline vmp_card_mark vmp_span_mark(const vmp_slab *slab, const vmp_span *span, uint64_t index) {
+  if (slab->cards.marks == NULL || span->address == 0) return (vmp_card_mark){NULL, 0};
+  uint64_t word = ((uint64_t)span->line << VMP_CARD_LINE_WORDS_LOG2) + 1 + index;
+  return vmp_card_mark_at(slab->cards.marks, vmp_card_mark_of(word));
+}
+
+// vmp_class_bundle_spans: how many spans a bundle of the class has; 0: there are none.
+#define VMP_BUNDLE_BYTES (UINT64_C(2) << 20)
+#define VMP_BUNDLE_MAX_SPANS (VMP_BUNDLE_BYTES / VMP_SPAN_MIN_BYTES)
+static inline uint32_t vmp_class_bundle_spans(const vmp_slab *slab, const vmp_slab_class *class) {
+  if (!slab->takes_bundles || class->kind != VMP_CLASS_DEFAULT) return 0;
+  if (vmp_class_number(slab, class) == 0 || !vmp_class_is_narrow(class)) return 0;
+  if (!vmp_is_power_of_two(class->span.bytes) || class->span.bytes < VMP_SPAN_MIN_BYTES) return 0;
+  if (class->span.bytes > VMP_BUNDLE_BYTES / 2) return 0;
+  return (uint32_t)(VMP_BUNDLE_BYTES / class->span.bytes);
 }
 
 static inline uint64_t vmp_span_free_bits(const vmp_span *span) {
@@ -236,11 +266,13 @@ static inline bool vmp_class_is_user(const vmp_slab *slab, uint64_t bytes) {
 // vmp_class_for: the class that serves a request, or NULL. The lock is held.
 vmp_slab_class *vmp_class_for(const vmp_slab *slab, uint64_t bytes, uint64_t alignment);
 
-// vmp_class_keeps: whether a span of the class that has become empty may stay beside another one. Under the lock.
-static inline bool vmp_class_keeps(const vmp_slab_class *class) {
-  if (class->kind != VMP_CLASS_USER) return false;
+// vmp_class_keeps: whether a span of the class that has become empty may stay beside another one. Of a class that takes
+// bundles as many as one has may, else the rest of a fresh one would go. Under the lock.
+static inline bool vmp_class_keeps(const vmp_slab *slab, const vmp_slab_class *class) {
   uint64_t free_objects = class->num_spans * class->span.num_objects - class->num_used;
-  return free_objects <= class->span.num_objects + class->num_used / 8;
+  if (class->kind == VMP_CLASS_USER) return free_objects <= class->span.num_objects + class->num_used / 8;
+  uint64_t bundle_spans = vmp_class_bundle_spans(slab, class);
+  return class->num_spans >= slab->bundles_from * bundle_spans && free_objects <= bundle_spans * class->span.num_objects;
 }
 
 // ---- slab_span.c ----

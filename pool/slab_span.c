@@ -61,7 +61,26 @@ vmp_fence vmp_span_fence(const vmp_slab *slab, const vmp_span *span) {
 
 // ---- from the supply and back ----
 
-// settle_span lists a span that has got its place.
+// begin_span makes the record of a span that is on its way.
+static vmp_span *begin_span(vmp_slab *slab, vmp_slab_class *class, uint32_t line) {
+  uint32_t record = vmp_node_take(&slab->spans);
+  vmp_span *span = vmp_node_at(&slab->spans, record);
+  span->record = record;
+  span->class_index = (uint16_t)(class - slab->classes);
+  span->state = VMP_SPAN_ARRIVING;
+  span->line = line;
+  class->num_arriving++;
+  return span;
+}
+
+// drop_record ends one that got no place; the caller gives its card back.
+static void drop_record(vmp_slab *slab, vmp_slab_class *class, const vmp_span *span) {
+  class->num_arriving--;
+  vmp_node_give(&slab->spans, span->record);
+}
+
+// settle_span lists a span that has got its place. Others may have changed everything meanwhile, but not its record: it
+// was in no list.
 static void settle_span(vmp_slab *slab, vmp_slab_class *class, vmp_span *span, const vmp_placed *placed) {
   uint32_t number = vmp_class_number(slab, class);
   vmp_card *card = vmp_card_at(&slab->cards, span->line);
@@ -74,24 +93,89 @@ static void settle_span(vmp_slab *slab, vmp_slab_class *class, vmp_span *span, c
   span->num_free = (uint8_t) class->span.num_objects;
   span->state = VMP_SPAN_LISTED;
   vmp_span_list(class, span);
+  class->num_arriving--;
   class->num_spans++;
+}
+
+// ---- bundles ----
+
+// wants_bundle: how many spans to take at once; 0: it isn't worth while, or nothing more than must be is to be mapped.
+static uint32_t wants_bundle(const vmp_slab *slab, const vmp_slab_class *class, const vmp_request *request) {
+  uint32_t count = vmp_class_bundle_spans(slab, class);
+  if (class->num_spans < (uint64_t)slab->bundles_from * count || class->num_spans < class->bundle_from) return 0;
+  if (class->num_arriving >= count) return 0;  // another thread is at it
+  return request->effort > VMP_EFFORT_NORMAL || request->wait == VMP_WAIT_ANY ? 0 : count;
+}
+
+// begin_bundle takes the records and the cards of `count` spans. False: no host memory, or there are single cards that
+// should be used first.
+static bool begin_bundle(vmp_slab *slab, vmp_slab_class *class, uint32_t count, vmp_span **out_spans) {
+  if (!vmp_node_pool_reserve(&slab->spans, count)) return false;
+  uint32_t words = vmp_class_card_words(class), line = vmp_card_take_row(&slab->cards, count, words);
+  if (line == 0) return false;
+  for (uint32_t i = 0; i < count; i++) {
+    out_spans[i] = begin_span(slab, class, line + i * vmp_card_lines(words));
+  }
+  return true;
+}
+
+static void drop_bundle(vmp_slab *slab, vmp_slab_class *class, uint32_t count, vmp_span *const *spans) {
+  vmp_card_drop_row(&slab->cards, spans[0]->line, count, vmp_class_card_words(class));
+  for (uint32_t i = 0; i < count; i++) drop_record(slab, class, spans[i]);
+}
+
+// settle_bundle lists the spans of a bundle that has got its place.
+static void settle_bundle(vmp_slab *slab, vmp_slab_class *class, uint32_t count, vmp_span *const *spans,
+                          const vmp_placed *placed) {
+  bool published = true;
+  for (uint32_t i = 0; i < count; i++) {
+    vmp_placed part = *placed;
+    part.offset += i * class->span.bytes;
+    settle_span(slab, class, spans[i], &part);
+    published = published && spans[i]->address != 0;
+  }
+  if (!published) return;
+  slab->supply.publish_bundle(slab->supply.self, spans[0]->address, class->span.bytes, spans[0]->line,
+                              vmp_card_lines(vmp_class_card_words(class)));
+}
+
+// take_bundle gets several spans at once. False: none can be had, and nothing has changed. MAY UNLOCK.
+static bool take_bundle(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, vmp_span **out_span,
+                        vmp_fence *out_after) {
+  vmp_span *spans[VMP_BUNDLE_MAX_SPANS];
+  uint32_t count = wants_bundle(slab, class, request);
+  if (count == 0 || !begin_bundle(slab, class, count, spans)) return false;
+  vmp_request bundle_request = {.bytes = VMP_BUNDLE_BYTES,
+                                .alignment = VMP_BUNDLE_BYTES,
+                                .stream = request->stream,
+                                .effort = request->effort,
+                                .wait = request->wait};
+  vmp_placed placed;
+  bool taken = slab->supply.take_bundle(slab->supply.self, &bundle_request, spans[0], &placed) == VMP_OK;
+  if (taken && !slab->supply.divide(slab->supply.self, placed.offset, class->span.bytes, spans)) {
+    slab->supply.give(slab->supply.self, placed.offset, placed.fence);
+    taken = false;
+  }
+  if (!taken) {
+    drop_bundle(slab, class, count, spans);
+    class->bundle_from = class->num_spans + count;  // till then it would hardly be different
+    return false;
+  }
+  settle_bundle(slab, class, count, spans, &placed);
+  *out_span = spans[0];
+  *out_after = placed.after;
+  return true;
 }
 
 vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, vmp_span **out_span,
                          vmp_fence *out_after) {
+  if (take_bundle(slab, class, request, out_span, out_after)) return VMP_OK;
   uint32_t line = vmp_node_pool_reserve(&slab->spans, 1) ? vmp_card_take(&slab->cards, vmp_class_card_words(class)) : 0;
   if (line == 0)
     return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY,
                     "no host memory for the record of another span, or %u cache lines of them are used up",
                     1u << VMP_CARD_INDEX_BITS);
-  uint32_t record = vmp_node_take(&slab->spans);
-  vmp_span *span = vmp_node_at(&slab->spans, record);
-  span->record = record;
-  span->class_index = (uint16_t)(class - slab->classes);
-  span->state = VMP_SPAN_ARRIVING;
-  span->line = line;
-  class->num_arriving++;
-
+  vmp_span *span = begin_span(slab, class, line);
   vmp_request span_request = {.bytes = class->span.bytes,
                               .alignment = class->span.alignment,
                               .stream = request->stream,
@@ -99,11 +183,9 @@ vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_reques
                               .wait = request->wait};
   vmp_placed placed;
   vmp_status status = slab->supply.take(slab->supply.self, &span_request, span, &placed);
-  // Others may have changed everything meanwhile, but not this record: it was in no list.
-  class->num_arriving--;
   if (status != VMP_OK) {
     vmp_card_give(&slab->cards, line, vmp_class_card_words(class));
-    vmp_node_give(&slab->spans, record);
+    drop_record(slab, class, span);
     return status;
   }
   settle_span(slab, class, span, &placed);

@@ -11,6 +11,7 @@
 #define WRITTEN_LOG2 10u  // entries for each bit of `written`: as many as a page of memory holds
 
 vmp_span_entry vmp_span_no_entry;
+const vmp_span_bundle vmp_span_no_bundle;
 
 static uint64_t num_entries(const vmp_span_range *range) { return range->bytes >> VMP_SPAN_PAGE_LOG2; }
 static uint64_t num_words(const vmp_span_range *range) { return (num_entries(range) >> (WRITTEN_LOG2 + 6)) + 1; }
@@ -69,6 +70,7 @@ void vmp_span_map_free(vmp_span_map *map) {
     vmp_span_range_drop(range);
     range = next;
   }
+  vmp_mem_free(map->bundles);
   *map = (vmp_span_map){0};
 }
 
@@ -101,12 +103,37 @@ static void enter(vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t 
   }
 }
 
+bool vmp_span_map_bundles_start(vmp_span_map *map) {
+  if ((map->address & (VMP_SPAN_BUNDLE_BYTES - 1)) != 0) return false;
+  uint64_t bytes = map->bytes & ~(VMP_SPAN_BUNDLE_BYTES - 1);
+  if (bytes == 0) return false;
+  map->bundles = vmp_mem_calloc(bytes >> VMP_SPAN_BUNDLE_LOG2, sizeof *map->bundles);
+  if (map->bundles == NULL) return false;
+  map->bundles_bytes = bytes;
+  return true;
+}
+
+// enter_bundle: nothing where there is no room for it.
+static void enter_bundle(vmp_span_map *map, uint64_t address, uint64_t bundle) {
+  uint64_t at = address - map->address;
+  if (at >= map->bundles_bytes) return;
+  uint64_t index = at >> VMP_SPAN_BUNDLE_LOG2;
+  atomic_store_explicit(&map->bundles[index], bundle, memory_order_release);
+  if (bundle != 0 && index >= map->bundles_end) map->bundles_end = index + 1;
+}
+
+void vmp_span_map_bundle_add(vmp_span_map *map, uint64_t address, uint64_t span_bytes, uint32_t line, uint32_t lines) {
+  uint32_t number = vmp_span_number(entry_of(map, line));
+  enter_bundle(map, address, vmp_span_bundle_entry(number, vmp_log2(span_bytes), lines, line));
+}
+
 void vmp_span_map_add(vmp_span_map *map, uint64_t address, uint64_t bytes, uint32_t line) {
   enter(map, address, bytes, entry_of(map, line));
   map->num_pages += bytes >> VMP_SPAN_PAGE_LOG2;
 }
 
 void vmp_span_map_remove(vmp_span_map *map, uint64_t address, uint64_t bytes) {
+  enter_bundle(map, address, 0);
   enter(map, address, bytes, 0);
   map->num_pages -= bytes >> VMP_SPAN_PAGE_LOG2;
 }
@@ -117,7 +144,7 @@ vmp_span_entry *vmp_span_map_entry(const vmp_span_map *map, uint64_t address) {
 }
 
 uint64_t vmp_span_map_metadata_bytes(const vmp_span_map *map) {
-  uint64_t bytes = 0;
+  uint64_t bytes = map->bundles_end * sizeof *map->bundles;
   for (const vmp_span_range *range = atomic_load(&map->ranges); range != NULL; range = atomic_load(&range->next)) {
     bytes += sizeof *range + num_words(range) * sizeof *range->written;
     for (uint64_t i = 0; i < num_words(range); i++) {
@@ -149,6 +176,20 @@ static bool check_entry(const vmp_span_map *map, const vmp_span_range *range, ui
   return true;
 }
 
+// check_bundle: the entries of all its pages say what it does.
+static void check_bundle(const vmp_span_map *map, uint64_t index, vmp_report *report) {
+  uint64_t bundle = atomic_load(&map->bundles[index]), address = map->address + (index << VMP_SPAN_BUNDLE_LOG2);
+  for (uint64_t end = address + VMP_SPAN_BUNDLE_BYTES; bundle != 0 && address < end; address += VMP_SPAN_PAGE_BYTES) {
+    uint32_t entry = atomic_load(vmp_span_map_entry(map, address));
+    if (vmp_span_number(entry) == vmp_span_bundle_number(bundle) &&
+        entry >> VMP_CARD_NUMBER_BITS == vmp_span_bundle_line(bundle, address)) {
+      continue;
+    }
+    vmp_report_fault(report, "span map: the page at 0x%llx isn't what its bundle says", (unsigned long long)address);
+    return;
+  }
+}
+
 size_t vmp_span_map_check(const vmp_span_map *map, vmp_report *report) {
   size_t before = report->faults;
   uint64_t pages = 0;
@@ -164,6 +205,7 @@ size_t vmp_span_map_check(const vmp_span_map *map, vmp_report *report) {
       }
     }
   }
+  for (uint64_t i = 0; i < map->bundles_end; i++) check_bundle(map, i, report);
   if (pages != map->num_pages) {
     vmp_report_fault(report, "span map: %llu pages have a card, and %llu are counted", (unsigned long long)pages,
                      (unsigned long long)map->num_pages);

@@ -6,6 +6,12 @@
 //     entries   |      0       |  A   |  A   |  B   | 0 | ...     4 bytes a page: the line where the card of its span
 //                                                                 begins, and the number of its class; 0: it has none
 //
+//     bundles   |              B               | 0 | ...        8 bytes for each 2 MiB of the first range, once they are
+//                                                                 wanted: what the entries of its pages have in common
+//
+// Where several spans of one size fill an aligned 2 MiB, and their cards lie one behind the other, the entry of the
+// bundle tells of all of them what their own entries do. With many spans those lie in no near cache; bundles do.
+//
 // Only spans of a power of two of whole pages that lie aligned to their size are in the map: no page belongs to two of
 // them, and an address says how far it lies behind its span's begin. Entries are addresses without memory until they
 // are written.
@@ -13,6 +19,7 @@
 // Invariants
 //   - A range that was once linked stays until the map ends. So a reader never meets freed memory.
 //   - A page has an entry exactly while its span is published.
+//   - The entry of a bundle says the same as those of all its pages; the first page that loses its entry ends it.
 //
 // Threads: find may run at any time. link, add and remove need the pool's lock. A reader may get an entry whose span
 // has just gone: the card then is free, or another span's. Who has changed a word looks again: where the entry is the
@@ -41,11 +48,17 @@ typedef struct vmp_span_range {
   struct vmp_span_range *_Atomic next;
 } vmp_span_range;
 
+// vmp_span_bundle: of 2 MiB.
+typedef _Atomic uint64_t vmp_span_bundle;
+
 typedef struct vmp_span_map {
   // A copy of the first range's, for a search that ends there, as nearly all do.
   uint64_t address, bytes;
   vmp_span_entry *entries;
   const unsigned char *cards;  // line 0 of the slab's
+  _Atomic uint64_t *marks;     // slab's, of words; NULL: there are none yet
+  vmp_span_bundle *bundles;    // of the first `bundles_bytes` of the first range; NULL: not wanted yet
+  uint64_t bundles_bytes, bundles_end;  // no bundle beyond `end` was ever entered
   struct vmp_span_range *_Atomic ranges;
   vmp_span_range *last;
   uint64_t num_pages;  // that have an entry
@@ -79,6 +92,40 @@ vmp_span_entry *vmp_span_map_entry(const vmp_span_map *map, uint64_t address);
 static inline vmp_span_entry *vmp_span_map_first(const vmp_span_map *map, uint64_t address) {
   uint64_t at = address - map->address;
   return __builtin_expect(at < map->bytes, true) ? &map->entries[at >> VMP_SPAN_PAGE_LOG2] : &vmp_span_no_entry;
+}
+
+// Bundles: bits 0-7 number of the class, 8-15 binary logarithm of the bytes of a span, 16-23 lines of a card, from 24
+// on the line of the first card; 0: none. vmp_span_map_bundles_start makes room for them; false: no host memory, or
+// addresses that don't suit, and there are none. vmp_span_map_bundle_add enters one whose pages all have their entries,
+// if there is room for it. Can't fail.
+#define VMP_SPAN_BUNDLE_LOG2 21u
+#define VMP_SPAN_BUNDLE_BYTES (UINT64_C(1) << VMP_SPAN_BUNDLE_LOG2)
+bool vmp_span_map_bundles_start(vmp_span_map *map);
+void vmp_span_map_bundle_add(vmp_span_map *map, uint64_t address, uint64_t span_bytes, uint32_t line, uint32_t lines);
+static inline uint64_t vmp_span_bundle_entry(uint32_t number, uint32_t span_log2, uint32_t lines, uint32_t line) {
+  return number | (uint64_t)span_log2 << 8 | (uint64_t)lines << 16 | (uint64_t)line << 24;
+}
+static inline uint32_t vmp_span_bundle_number(uint64_t bundle) { return (uint8_t)bundle; }
+// vmp_span_bundle_line: of the card of the span that holds `address`.
+static inline uint64_t vmp_span_bundle_line(uint64_t bundle, uint64_t address) {
+  uint64_t span = (address & (VMP_SPAN_BUNDLE_BYTES - 1)) >> (bundle >> 8 & 63);
+  return (bundle >> 24) + span * (uint8_t)(bundle >> 16);
+}
+
+// vmp_span_map_bundle: where the entry of the bundle that holds `address` would be.
+extern const vmp_span_bundle vmp_span_no_bundle;
+static inline const vmp_span_bundle *vmp_span_map_bundle(const vmp_span_map *map, uint64_t address) {
+  uint64_t at = address - map->address;
+  return __builtin_expect(at < map->bundles_bytes, true) ? &map->bundles[at >> VMP_SPAN_BUNDLE_LOG2]
+                                                         : &vmp_span_no_bundle;
+}
+
+// vmp_span_mark_at: the mark of a word, which is the `word`th behind line 0. There must be marks.
+static inline vmp_card_mark vmp_span_mark_at(const vmp_span_map *map, uint64_t word) {
+  return vmp_card_mark_at(map->marks, vmp_card_mark_of(word));
+}
+static inline uint64_t vmp_span_word_number(const vmp_span_map *map, const _Atomic uint32_t *word) {
+  return (uint64_t)(word - (const _Atomic uint32_t *)map->cards);
 }
 
 // vmp_span_card: the card that an entry names; nobody's where it names none. There must have been a range.

@@ -75,6 +75,7 @@ static vmp_cache *cache_of(const vmp_pool *pool, vmp_stream stream) {
 }
 
 void vmp_cache_fold(vmp_pool *pool, vmp_cache *cache) {
+  vmp_cache_read_words(cache);
   int64_t live = (int64_t)vmp_pool_counted_live_bytes(pool) + cache->max_live_bytes;
   if (live > (int64_t)pool->peak_live_bytes) pool->peak_live_bytes = (uint64_t)live;
   if (live > (int64_t)pool->step_live_bytes) pool->step_live_bytes = (uint64_t)live;
@@ -140,11 +141,20 @@ uint64_t vmp_caches_metadata(const vmp_pool *pool) {
 
 // ---- giving back ----
 
+// What giving an object back reads (its page's entry, its card, the span) lies anywhere, each behind the one before: so
+// all cards are asked for first, then all spans.
 void vmp_cache_give_back(vmp_pool *pool, vmp_magazine *magazine, uint32_t count, vmp_fence fence) {
+  const vmp_span_map *map = &pool->span_map;
+  const vmp_slab_object *objects = magazine->objects;
+  vmp_card *cards[VMP_CACHE_MAX_OBJECTS];
   for (uint32_t i = 0; i < count; i++) {
-    const vmp_slab_object *object = &magazine->objects[i];
-    vmp_card *card = vmp_span_map_find(&pool->span_map, object->address);
-    vmp_slab_put_back(pool->slab, card, (uint32_t)(object->word - card->words), fence);
+    cards[i] = vmp_span_map_find(map, objects[i].address);
+    __builtin_prefetch(cards[i], 1);
+  }
+  for (uint32_t i = 0; i < count; i++) vmp_slab_expect_back(pool->slab, cards[i]);
+  for (uint32_t i = 0; i < count; i++) {
+    if (map->marks != NULL) atomic_store_explicit(objects[i].word, 0, memory_order_relaxed);
+    vmp_slab_put_back(pool->slab, cards[i], (uint32_t)(objects[i].word - cards[i]->words), fence);
   }
   magazine->top -= count;
   for (vmp_slab_object *object = magazine->objects; object < magazine->top; object++) *object = object[count];
@@ -153,6 +163,7 @@ void vmp_cache_give_back(vmp_pool *pool, vmp_magazine *magazine, uint32_t count,
 // empty gives everything back, and the room that the cache might fill.
 static void empty(vmp_pool *pool, vmp_cache *cache) {
   vmp_fence fence = VMP_FENCE_NONE;
+  vmp_cache_read_words(cache);
   for (uint32_t i = 0; i < cache->num_magazines; i++) {
     vmp_magazine *magazine = &cache->magazines[i];
     uint32_t count = vmp_magazine_count(magazine);
@@ -313,7 +324,9 @@ static void adopt(vmp_pool *pool, vmp_cache *cache, vmp_stream stream, vmp_strea
   cache->lane = lane;
   cache->owner = vmp_guard_self();
   atomic_init(&cache->state, CACHE_LIVE);
-  atomic_init(&cache->gate, pool->strong_caches ? VMP_GATE_STRONG : 0);
+  vmp_caches_share_marks(pool);
+  uint32_t way = pool->marks_alone != NULL ? VMP_GATE_MARKS : pool->span_map.marks != NULL ? VMP_GATE_OPEN : 0;
+  atomic_init(&cache->gate, pool->strong_caches ? VMP_GATE_STRONG : way);
   cache->next = pool->caches;
   if (pool->caches != NULL) pool->caches->prev = cache;
   pool->caches = cache;
@@ -372,7 +385,7 @@ vmp_cache *vmp_cache_find(vmp_pool *pool, vmp_stream stream, vmp_stream_index la
 
 void vmp_cache_bring(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane) {
   // One that is closed may be of a pool that is gone, or of a stream that was retired.
-  if (!vmp_cache_is_last(pool, stream) || atomic_load(&vmp_cache_last.cache->gate) != 0) {
+  if (!vmp_cache_is_last(pool, stream) || !vmp_cache_is_open(vmp_cache_last.cache)) {
     (void)vmp_cache_find(pool, stream, lane, true);
   }
 }

@@ -19,9 +19,13 @@
 //
 // Where membarrier is missing, every cache is in strong mode: `busy` is then a lock that both take with an exchange.
 //
+// In a pool with very many small blocks words lie in no near cache, and slab has marks of them (slab_card.h). Hits go
+// by these then (thread_cache_marks.h).
+//
 // Invariants
-//   - An object is in at most one cache. Its word is 0, and slab counts it as used. Whoever makes its word 0 (one
-//     compare-and-swap) is the only one who may keep it: of two racing frees one gets VMP_ERROR_DOUBLE_FREE.
+//   - An object is in at most one cache. Its word is 0, or plain and without a mark, and slab counts it as used. Whoever
+//     makes its word 0 (one compare-and-swap), or clears its mark, is the only one who may keep it: of two racing frees
+//     one gets VMP_ERROR_DOUBLE_FREE.
 //   - Objects of a cache were freed on its stream, or were free for it at the refill: its thread may hand them out to
 //     that stream at once. Given back, they have a fence of that stream as of then.
 //   - The capacities of all magazines together are at most 1/256 of the memory there may be (and the option).
@@ -45,7 +49,10 @@ typedef enum vmp_cache_gate {
   VMP_GATE_STRONG = 8,   // no membarrier: hits take `busy` as a lock (thread_cache.c)
   VMP_GATE_GONE = 16,    // the pool is gone; another one may have come to lie at its address
   VMP_GATE_FORKED = 32,  // this is a forked child
+  VMP_GATE_MARKS = 64,   // hits go by marks
+  VMP_GATE_SHARED = 128, // with VMP_GATE_MARKS: other threads' do, too
 } vmp_cache_gate;
+#define VMP_GATE_OPEN ((uint32_t)(VMP_GATE_MARKS | VMP_GATE_SHARED))  // no others: the cache may be used
 
 // vmp_magazine: a cache line. Objects are kept between `objects` and `top`; `end` is how far they may reach.
 typedef struct vmp_magazine {
@@ -53,8 +60,8 @@ typedef struct vmp_magazine {
   uint32_t full_word;                    // of a block that uses its object whole
   uint32_t span_mask;                    // bytes of a span - 1
   uint64_t bytes, reciprocal;
-  uint64_t max;  // objects that `end` may grow to
-  uint64_t unused;
+  uint64_t max;         // objects that `end` may grow to
+  uint64_t most_slack;  // vmp_slab_shape's
 } vmp_magazine;
 _Static_assert(sizeof(vmp_magazine) == 64, "indexed by a shift");
 
@@ -64,6 +71,15 @@ static inline uint32_t vmp_magazine_count(const vmp_magazine *magazine) {
 static inline uint32_t vmp_magazine_capacity(const vmp_magazine *magazine) {
   return (uint32_t)(magazine->end - magazine->objects);
 }
+
+// vmp_unread: a block that was freed by its mark and whose word, which says how much of it was requested, hasn't been
+// read. The object is in a magazine; which of these it is the lowest bits of its address say.
+#define VMP_CACHE_UNREAD 8u
+#define VMP_OBJECT_ADDRESS (~(uint64_t)(VMP_CACHE_UNREAD - 1))  // the address without those bits
+typedef struct vmp_unread {
+  const _Atomic uint32_t *word;  // NULL: none
+  uint64_t most_slack;
+} vmp_unread;
 
 typedef struct vmp_cache vmp_cache;
 
@@ -89,6 +105,8 @@ struct vmp_cache {
   vmp_cache *thread_next;    // of the thread; its own
   _Atomic int state;         // vmp_cache_state
   vmp_guard_seat seat;       // of its thread in the pool's lock
+  uint64_t next_unread;  // how many blocks were freed by their marks
+  vmp_unread unread[VMP_CACHE_UNREAD];
   vmp_magazine magazines[];  // number 0 is of no class, and stays empty; then by class
 };
 
@@ -115,6 +133,11 @@ VMP_HOT_INLINE bool vmp_cache_enter(vmp_cache *cache) {
   return __builtin_expect(atomic_load_explicit(&cache->gate, memory_order_acquire) == 0, true);
 }
 static inline void vmp_cache_leave(vmp_cache *cache) { atomic_store_explicit(&cache->busy, 0, memory_order_release); }
+
+// vmp_cache_is_open: nothing keeps its own thread from using it, in one way or the other.
+static inline bool vmp_cache_is_open(const vmp_cache *cache) {
+  return (atomic_load_explicit(&cache->gate, memory_order_relaxed) & ~VMP_GATE_OPEN) == 0;
+}
 
 // vmp_cache_number: the magazine that serves a request; 0 where it can't be cached.
 static inline uint64_t vmp_cache_number(const vmp_pool *pool, uint64_t bytes) {
@@ -175,22 +198,26 @@ VMP_HOT_INLINE bool vmp_cache_keep(vmp_cache *cache, const vmp_span_map *map, vm
   return true;
 }
 
-// vmp_cache_alloc serves a request from a cache of the calling thread. False: a miss.
-VMP_HOT_INLINE bool vmp_cache_alloc(const vmp_pool *pool, vmp_cache *cache, void **out_ptr, size_t bytes) {
+// vmp_cache_outcome of a try without the lock. CLOSED: the gate is, or hits go by marks (thread_cache_marks.h).
+typedef enum vmp_cache_outcome { VMP_CACHE_HIT, VMP_CACHE_MISS, VMP_CACHE_CLOSED } vmp_cache_outcome;
+
+// vmp_cache_alloc serves a request from a cache of the calling thread. After anything but a hit nothing has changed.
+VMP_HOT_INLINE vmp_cache_outcome vmp_cache_alloc(const vmp_pool *pool, vmp_cache *cache, void **out_ptr, size_t bytes) {
   uint64_t last = bytes - 1;  // 0 bytes: a huge one
-  if (__builtin_expect(last >= VMP_CACHE_MAX_BYTES, false)) return false;
+  if (__builtin_expect(last >= VMP_CACHE_MAX_BYTES, false)) return VMP_CACHE_MISS;
   uint64_t number = atomic_load_explicit(&pool->cache_numbers[last >> VMP_CLASS_STEP_LOG2], memory_order_relaxed);
-  bool hit = vmp_cache_enter(cache) && vmp_cache_take(cache, number, bytes, out_ptr);
+  bool open = vmp_cache_enter(cache), hit = open && vmp_cache_take(cache, number, bytes, out_ptr);
   vmp_cache_leave(cache);
-  return hit;
+  return hit ? VMP_CACHE_HIT : open ? VMP_CACHE_MISS : VMP_CACHE_CLOSED;
 }
 
 // vmp_cache_free keeps a freed block in a cache of the calling thread; `at`: the entry of its address in the pool's
-// `map`. False: a miss, and nothing has changed.
-VMP_HOT_INLINE bool vmp_cache_free(vmp_cache *cache, const vmp_span_map *map, vmp_span_entry *at, const void *ptr) {
-  bool hit = vmp_cache_enter(cache) && vmp_cache_keep(cache, map, at, (uintptr_t)ptr);
+// `map`. After anything but a hit nothing has changed.
+VMP_HOT_INLINE vmp_cache_outcome vmp_cache_free(vmp_cache *cache, const vmp_span_map *map, vmp_span_entry *at,
+                                                const void *ptr) {
+  bool open = vmp_cache_enter(cache), hit = open && vmp_cache_keep(cache, map, at, (uintptr_t)ptr);
   vmp_cache_leave(cache);
-  return hit;
+  return hit ? VMP_CACHE_HIT : open ? VMP_CACHE_MISS : VMP_CACHE_CLOSED;
 }
 
 // vmp_cache_switch returns the calling thread's cache for a pool and stream, which it was not the last one to use, and
@@ -210,6 +237,11 @@ void vmp_cache_fold_own(vmp_pool *pool, vmp_stream stream);
 void vmp_cache_bring(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane);
 void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_stream_index lane);
 void vmp_cache_make_room(vmp_pool *pool, uint64_t address, vmp_stream stream, vmp_stream_index lane);
+// vmp_cache_read_words reads what is unread: the counters are right then. The cache is the caller's own, or stopped.
+void vmp_cache_read_all(vmp_cache *cache);
+static inline void vmp_cache_read_words(vmp_cache *cache) {
+  if (__builtin_expect(cache->next_unread > 0, false)) vmp_cache_read_all(cache);
+}
 // vmp_cache_serve_miss does what the long way and vmp_cache_refill do where the cache, the calling thread's own, whose
 // gate is open, has no object for the request and slab has one that the stream may use at once. False: it isn't so, and
 // nothing has changed.

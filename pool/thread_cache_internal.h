@@ -2,6 +2,7 @@
 //
 //     thread_cache.c        making, finding, stopping, emptying and ending
 //     thread_cache_miss.c   refilling, and making room
+//     thread_cache_marks.*  hits by marks
 //     thread_cache_check.c  all invariants
 #ifndef VMPOOL_POOL_THREAD_CACHE_INTERNAL_H_
 #define VMPOOL_POOL_THREAD_CACHE_INTERNAL_H_
@@ -13,11 +14,14 @@
 // vmp_cache_fold enters in the pool's books what a cache has counted. The cache is the caller's own, or stopped.
 void vmp_cache_fold(vmp_pool *pool, vmp_cache *cache);
 // vmp_cache_give_back gives the oldest `count` objects of a magazine back to slab. The cache is the caller's own, or
-// stopped.
+// stopped, and nothing of it is unread.
 void vmp_cache_give_back(vmp_pool *pool, vmp_magazine *magazine, uint32_t count, vmp_fence fence);
 // vmp_cache_find returns the calling thread's cache for a stream, made where there is none and `may_allocate`, and puts
 // it at hand. NULL: none can be had. The lock is held.
 vmp_cache *vmp_cache_find(vmp_pool *pool, vmp_stream stream, vmp_stream_index lane, bool may_allocate);
+// vmp_caches_go_by_marks has slab make marks, where that is worth while, and has all hits go by them from then on.
+// Where host memory is short nothing changes.
+void vmp_caches_go_by_marks(vmp_pool *pool);
 // vmp_cache_lacks_spare: a thread has wanted a cache where nothing may be allocated, and there is none for the next
 // one.
 static inline bool vmp_cache_lacks_spare(const vmp_pool *pool) {

@@ -1,6 +1,7 @@
 // thread_cache_miss.c: what an allocation that found its magazine empty, and a free that found it full, do about it.
 // See thread_cache.h. Under the pool's lock.
 #include "pool/thread_cache_internal.h"
+#include "pool/thread_cache_marks.h"
 
 #define FIRST_OBJECTS 4u  // a magazine's first capacity; it doubles each time it was too small
 #define MAX_MAGAZINE_BYTES (UINT64_C(1) << 20)
@@ -15,6 +16,7 @@ static void grow(vmp_pool *pool, const vmp_cache *cache, vmp_magazine *magazine,
     magazine->full_word = (uint32_t)vmp_block_on(vmp_block_word(VMP_LAYER_SLAB, shape.bytes), cache->lane);
     magazine->span_mask = (uint32_t)(shape.span_bytes - 1);
     magazine->reciprocal = shape.reciprocal;
+    magazine->most_slack = shape.most_slack;
     magazine->max = MAX_MAGAZINE_BYTES / shape.bytes;
     if (magazine->max > VMP_CACHE_MAX_OBJECTS) magazine->max = VMP_CACHE_MAX_OBJECTS;
     wanted = shape.num_objects < FIRST_OBJECTS ? FIRST_OBJECTS : shape.num_objects;
@@ -49,6 +51,7 @@ void vmp_cache_refill(vmp_pool *pool, uint64_t bytes, vmp_stream stream, vmp_str
   vmp_cache *cache = number == 0 ? NULL : vmp_cache_find(pool, stream, lane, true);
   vmp_cache_keep_spare(pool);
   if (cache == NULL) return;
+  vmp_caches_go_by_marks(pool);
   vmp_magazine *magazine = &cache->magazines[number];
   if (vmp_magazine_count(magazine) > 0) return;  // it missed for another reason
   uint32_t taken = refill(pool, cache, magazine, number - 1);
@@ -64,7 +67,11 @@ bool vmp_cache_serve_miss(vmp_pool *pool, vmp_cache *cache, uint64_t bytes, void
   uint32_t taken = refill(pool, cache, magazine, number - 1);
   vmp_histogram_note(&pool->histogram, bytes, taken + 1);
   *magazine->top++ = first;  // there is always memory for it, also where nothing may be kept
-  (void)vmp_cache_take(cache, number, bytes, out_ptr);
+  if (pool->span_map.marks == NULL) {
+    (void)vmp_cache_take(cache, number, bytes, out_ptr);
+  } else {
+    (void)vmp_cache_take_marked(cache, &pool->span_map, number, bytes, false, out_ptr);
+  }
   vmp_cache_fold(pool, cache);  // like any block that took the lock
   return true;
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "pool/pool.h"
+#include "tests/pool/marks_rig.h"
 #include "tests/pool/pool_rig.h"
 #include "tests/support/vtest_rng.h"
 
@@ -49,11 +50,16 @@ static const variant variants[] = {
     {"static", "strategy:static", 512 * MIB, 32 * MIB, 2, 1, VMP_WORK_LATE, 0, 40000},
     {"small_reserve", "reserve:64MiB,arena:16MiB,chunk_max:4MiB", 256 * MIB, 24 * MIB, 2, 1, VMP_WORK_EARLY, 0, 40000},
     {"park_limit", "park_limit:0.1,chunk_max:8MiB", 512 * MIB, 32 * MIB, 4, 1, VMP_WORK_LAG, 20, 40000},
+    {"marks_late", "chunk_max:8MiB", 512 * MIB, 4 * MIB, 4, 1, VMP_WORK_LATE, 0, 60000},
+    {"marks_seed", "slab_random:1", 256 * MIB, 16 * MIB, 3, 1, VMP_WORK_SEED, 16, 60000},
+    {"threads_marks", NULL, 512 * MIB, 4 * MIB, 4, 4, VMP_WORK_LATE, 0, 40000},
     {"threads_late", NULL, 512 * MIB, 16 * MIB, 4, 4, VMP_WORK_LATE, 0, 40000},
     {"threads_seed", "chunk_max:4MiB", 256 * MIB, 16 * MIB, 4, 4, VMP_WORK_SEED, 15, 40000},
     {"threads_tight", "preset:tight", 256 * MIB, 16 * MIB, 4, 4, VMP_WORK_EARLY, 0, 40000},
 };
 static const char *variant_name(const variant *p) { return p->name; }
+// Hits go by marks, and spans come by bundles, from the beginning.
+static bool has_marks(const variant *p) { return strstr(p->name, "marks") != NULL; }
 
 typedef struct block {
   void *ptr;
@@ -263,6 +269,7 @@ VTEST_FP(PoolModel, Random, pool_rig, variant, variants, variant_name) {
   rig_open(f, p->device_bytes, p->conf);
   VASSERT_NO_FAILURE();
   VASSERT_OK(vmp_host_work_set(f->driver, p->work, p->seed_or_lag));
+  if (has_marks(p)) rig_go_by_marks(f, 0);
   if (p->threads > 1) f->pool->guard.lean_after = 2;  // so that it leans to one and is taken from it all the time
   uint64_t seed = vtest_seed(2026), ops = vtest_ops(p->ops);
   memset(workers, 0, sizeof workers);

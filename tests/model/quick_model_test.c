@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "pool/quick.h"
+#include "tests/pool/marks_rig.h"
 #include "tests/pool/pool_rig.h"
 #include "tests/support/vtest_rng.h"
 
@@ -18,6 +19,8 @@ typedef struct setting {
   vmp_host_work_mode work;
 } setting;
 static const char *setting_name(const setting *s) { return s->name; }
+// Hits of the quick pool go by marks, those of the other don't. Without bundles, whose spans lie elsewhere.
+static bool has_marks(const setting *s) { return strstr(s->name, "marks") != NULL; }
 static const setting settings[] = {
     {"plenty", "", 64 * GIB, 64 * MIB, 1, VMP_WORK_LATE},
     {"small_blocks", "", 8 * GIB, MIB, 1, VMP_WORK_LATE},
@@ -29,6 +32,9 @@ static const setting settings[] = {
     {"streams_late", "", 24 * GIB, 32 * MIB, 3, VMP_WORK_LATE},
     {"tiny_cache", "thread_cache:300KiB", 24 * GIB, 256 * KIB, 4, VMP_WORK_LATE},
     {"complete", "cross_stream:complete,wait:0", 24 * GIB, 32 * MIB, 2, VMP_WORK_EARLY},
+    {"marks", "", 8 * GIB, MIB, 1, VMP_WORK_LATE},
+    {"marks_streams", "", 24 * GIB, 256 * KIB, 4, VMP_WORK_LATE},
+    {"marks_tiny_cache", "thread_cache:300KiB", 24 * GIB, 256 * KIB, 4, VMP_WORK_LATE},
 };
 
 typedef struct twins {
@@ -49,6 +55,7 @@ static void open_one(twins *t, int i, const setting *s) {
   VASSERT_OK(vmp_host_work_set(rig->driver, s->work, 0));
   t->base[i] = vmp_backing_address(rig->pool->backing, rig->pool->reservations[0].offset);
   if (i == 1) rig->pool->quick_bytes = 0;
+  if (i == 0 && has_marks(s)) rig_go_by_marks(rig, UINT32_MAX);
 }
 
 // What the quick way doesn't serve it hands on to these two, which the linker sends here first (--wrap).

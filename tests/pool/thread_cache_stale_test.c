@@ -26,15 +26,15 @@ VTEST_F(ThreadCacheStale, AWordIsGivenBackWhenTheEntryIsAnotherOne, pool_rig) {
   atomic_store(&card->words[INDEX], live);
   uint32_t count = vmp_magazine_count(magazine);
   void *address = (void *)(((uintptr_t)1 << 40) + (uintptr_t)INDEX * BYTES);
-  VEXPECT_FALSE(vmp_cache_free(vmp_cache_last.cache, &map, &card->words[INDEX], address));
+  VEXPECT_INT_EQ(vmp_cache_free(vmp_cache_last.cache, &map, &card->words[INDEX], address), VMP_CACHE_MISS);
   VEXPECT_UINT_EQ(atomic_load(&card->words[INDEX]), live);
   VEXPECT_UINT_EQ(vmp_magazine_count(magazine), count);
   // The same with an entry that stays is a hit: it is the entry that makes the difference.
   vmp_span_entry entry = live;
-  VEXPECT_TRUE(vmp_cache_free(vmp_cache_last.cache, &map, &entry, address));
+  VEXPECT_INT_EQ(vmp_cache_free(vmp_cache_last.cache, &map, &entry, address), VMP_CACHE_HIT);
   VEXPECT_UINT_EQ(atomic_load(&card->words[INDEX]), 0);
   void *taken = NULL;
-  VEXPECT_TRUE(vmp_cache_alloc(f->pool, vmp_cache_last.cache, &taken, BYTES));
+  VEXPECT_INT_EQ(vmp_cache_alloc(f->pool, vmp_cache_last.cache, &taken, BYTES), VMP_CACHE_HIT);
   VEXPECT_TRUE(taken == address);
   rig_free(f, block, f->streams[0]);
 }
@@ -44,7 +44,7 @@ VTEST_F(ThreadCacheStale, NothingIsKeptWithoutAnEntry, pool_rig) {
   void *block = prepare(f);
   VASSERT_NOT_NULL(block);
   vmp_span_entry none = 0;
-  VEXPECT_FALSE(vmp_cache_free(vmp_cache_last.cache, &f->pool->span_map, &none, block));
+  VEXPECT_INT_EQ(vmp_cache_free(vmp_cache_last.cache, &f->pool->span_map, &none, block), VMP_CACHE_MISS);
   rig_check(f);
   rig_free(f, block, f->streams[0]);
 }

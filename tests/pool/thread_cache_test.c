@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/pool/marks_rig.h"
 #include "tests/pool/pool_rig.h"
 #include "tests/support/vtest_rng.h"
 #include "vmm/memory.h"
@@ -90,18 +91,25 @@ static void allocate_and_free_all(void *context) {
   free_all(context);
 }
 
-// Each test runs with membarrier and without.
+// Each test runs with membarrier and without, and by marks, with and without bundles.
 typedef struct mode {
   const char *name;
-  bool strong;
+  bool strong, marks;
+  uint32_t bundles_from;
 } mode;
-static const mode modes[] = {{"membarrier", false}, {"strong", true}};
+static const mode modes[] = {
+    {.name = "membarrier"},
+    {.name = "strong", .strong = true},
+    {.name = "marks", .marks = true, .bundles_from = UINT32_MAX},
+    {.name = "bundles", .marks = true},
+};
 static const char *mode_name(const mode *m) { return m->name; }
 
 static void open(pool_rig *f, const mode *m, uint64_t device_bytes, const char *conf) {
   rig_open(f, device_bytes, conf);
   VASSERT_NO_FAILURE();
   f->pool->strong_caches = m->strong;  // before the first cache is made
+  if (m->marks) rig_go_by_marks(f, m->bundles_from);
 }
 
 // ---- hits ----

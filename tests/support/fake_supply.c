@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define UNIT_BYTES UINT64_C(512)
+#define BUNDLE_BYTES (UINT64_C(2) << 20)
 
 void vmp_fake_supply_init(vmp_fake_supply *supply, const vmp_backing_ops *ops, uint64_t base, uint64_t bytes) {
   *supply = (vmp_fake_supply){.ops = ops, .base = base, .bytes = bytes};
@@ -124,6 +125,7 @@ static void give(void *self, uint64_t offset, vmp_fence fence) {
     return;
   }
   vmp_fake_taken block = supply->blocks[n - 1];
+  if (block.address != 0) supply->errors++;  // it wasn't withdrawn before
   if (supply->on_give != NULL) supply->on_give(supply->context, &block, fence);
   vmp_fake_supply_touch(supply, offset, block.bytes, fence);
   remove_block(supply, n - 1);
@@ -132,6 +134,83 @@ static void give(void *self, uint64_t offset, vmp_fence fence) {
   supply->last_give_fence = fence;
 }
 
+// ---- publishing and dividing ----
+
+// block_at: the block that begins at `offset`, or NULL, which is an error.
+static vmp_fake_taken *block_at(vmp_fake_supply *supply, uint64_t offset) {
+  vmp_fake_taken *block = vmp_fake_supply_find(supply, offset);
+  if (block != NULL && block->offset == offset) return block;
+  supply->errors++;
+  return NULL;
+}
+
+static uint64_t publish(void *self, uint32_t line, uint64_t offset, uint64_t bytes) {
+  vmp_fake_supply *supply = self;
+  vmp_fake_taken *block = block_at(supply, offset);
+  if (block == NULL) return 0;
+  if (block->bytes != bytes || block->address != 0 || line == 0) supply->errors++;
+  if (supply->fail_publishes > 0) {
+    supply->fail_publishes--;
+    supply->failed_publishes++;
+    return 0;
+  }
+  supply->publishes++;
+  block->line = line;
+  return block->address = offset + VMP_FAKE_SUPPLY_ADDRESS;
+}
+
+static void withdraw(void *self, uint64_t address, uint64_t bytes) {
+  vmp_fake_supply *supply = self;
+  vmp_fake_taken *block = block_at(supply, address - VMP_FAKE_SUPPLY_ADDRESS);
+  if (block == NULL) return;
+  if (block->address != address || block->bytes != bytes) supply->errors++;
+  block->address = 0;
+  supply->withdraws++;
+}
+
+static bool divide(void *self, uint64_t offset, uint64_t each_bytes, vmp_span *const *owners) {
+  vmp_fake_supply *supply = self;
+  vmp_fake_taken *block = block_at(supply, offset);
+  if (block == NULL) return false;
+  if (block->address != 0 || block->bytes % each_bytes != 0 || block->owner != owners[0]) supply->errors++;
+  if (supply->fail_divides > 0) {
+    supply->fail_divides--;
+    supply->failed_divides++;
+    return false;
+  }
+  size_t count = (size_t)(block->bytes / each_bytes), index = (size_t)(block - supply->blocks);
+  remove_block(supply, index);
+  for (size_t i = 0; i < count; i++) {
+    insert_block(supply, index + i,
+                 (vmp_fake_taken){.offset = offset + i * each_bytes, .bytes = each_bytes, .owner = owners[i]});
+  }
+  supply->divides++;
+  return true;
+}
+
+// All blocks of the bundle must be published, as it says.
+static void publish_bundle(void *self, uint64_t address, uint64_t each_bytes, uint32_t line, uint32_t lines) {
+  vmp_fake_supply *supply = self;
+  supply->bundles++;
+  supply->last_bundle = (vmp_fake_bundle){address, each_bytes, line, lines};
+  if (address % BUNDLE_BYTES != 0) supply->errors++;
+  for (uint64_t at = 0; at < BUNDLE_BYTES; at += each_bytes, line += lines) {
+    const vmp_fake_taken *block = block_at(supply, address + at - VMP_FAKE_SUPPLY_ADDRESS);
+    if (block == NULL || block->bytes != each_bytes || block->address != address + at || block->line != line) {
+      supply->errors++;
+      return;
+    }
+  }
+}
+
 vmp_slab_supply vmp_fake_supply_calls(vmp_fake_supply *supply) {
-  return (vmp_slab_supply){.self = supply, .take = take, .give = give};
+  vmp_slab_supply calls = {.self = supply, .take = take, .give = give};
+  if (supply->offers_bundles) {
+    calls.publish = publish;
+    calls.withdraw = withdraw;
+    calls.take_bundle = take;
+    calls.divide = divide;
+    calls.publish_bundle = publish_bundle;
+  }
+  return calls;
 }

@@ -3,6 +3,7 @@
 // Owns: which blocks are out, who owns them, and the fence of every 512 bytes that came back. Like mid it places at
 // the lowest address that fits and tells the whole fence of the place. Wrong use is counted as an error (a block that
 // comes back and isn't out). Failures can be ordered, and the moment at which take has let go of the lock can be used.
+// By option it publishes blocks and divides them, too: a block's address is its offset and VMP_FAKE_SUPPLY_ADDRESS.
 // Does not own: time (`ops` does).
 #ifndef VMPOOL_TESTS_SUPPORT_FAKE_SUPPLY_H_
 #define VMPOOL_TESTS_SUPPORT_FAKE_SUPPLY_H_
@@ -14,8 +15,18 @@
 typedef struct vmp_fake_taken {
   uint64_t offset, bytes;
   vmp_span *owner;
-  uint64_t note;  // the test's own
+  uint64_t note;     // the test's own
+  uint64_t address;  // 0: it isn't published
+  uint32_t line;     // of its card, as publish was told
 } vmp_fake_taken;
+
+// vmp_fake_bundle: what publish_bundle was told.
+typedef struct vmp_fake_bundle {
+  uint64_t address, each_bytes;
+  uint32_t line, lines;
+} vmp_fake_bundle;
+
+#define VMP_FAKE_SUPPLY_ADDRESS (UINT64_C(1) << 40)
 
 typedef struct vmp_fake_supply {
   const vmp_backing_ops *ops;  // for `others`
@@ -29,6 +40,12 @@ typedef struct vmp_fake_supply {
   vmp_request last_request;  // of take
   uint64_t last_give_offset;
   vmp_fence last_give_fence;
+
+  bool offers_bundles;  // to be set before vmp_fake_supply_calls: with publish, withdraw, divide and publish_bundle
+  uint64_t divides, failed_divides, publishes, failed_publishes, withdraws, bundles;
+  vmp_fake_bundle last_bundle;
+  uint64_t fail_divides;    // so many calls of divide fail
+  uint64_t fail_publishes;  // so many calls of publish return 0
 
   vmp_status fail_status;  // what take returns while fail_takes > 0
   uint64_t fail_takes;

@@ -87,8 +87,10 @@ static void write_to_a_free_card(broken_rig *f) {
 }
 static void miscount_free_cards(broken_rig *f) {
   f->base.slab->cards.num_free[2]++;
+  f->base.slab->cards.free_lines += 2;
   f->base.slab->cards.used_lines += 2;
 }
+static void miscount_free_lines(broken_rig *f) { f->base.slab->cards.free_lines++; }
 static void object_in_two_groups(broken_rig *f) {
   f->five->groups[VMP_GROUP_CLEAN].bits |= f->five->groups[VMP_GROUP_FIRST].bits;
 }
@@ -148,6 +150,7 @@ static const corruption corruptions[] = {
     {"LoseALine", lose_a_line, "cards have"},
     {"WriteToAFreeCard", write_to_a_free_card, "a free card of 1 lines is still in use"},
     {"MiscountFreeCards", miscount_free_cards, "free cards of 2 lines are listed"},
+    {"MiscountFreeLines", miscount_free_lines, "cards have"},
     {"ObjectInTwoGroups", object_in_two_groups, "in two groups"},
     {"ObjectBeyondTheLast", object_beyond_the_last, "free objects beyond its 8"},
     {"LoseAFence", lose_a_fence, "that nobody freed"},
