@@ -24,6 +24,8 @@ static _Thread_local vmp_cache *thread_caches;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool key_made;
+// The key's destructor has run: it may not run again, so that a cache made now would stay behind.
+static _Thread_local bool thread_has_ended;
 
 // ---- stopping ----
 
@@ -267,6 +269,7 @@ static void leave(vmp_cache *cache) {
 
 static void thread_ends(void *unused) {
   (void)unused;
+  thread_has_ended = true;
   while (thread_caches != NULL) {
     vmp_cache *cache = thread_caches;
     thread_caches = cache->thread_next;
@@ -363,6 +366,7 @@ vmp_cache *vmp_cache_find(vmp_pool *pool, vmp_stream stream, vmp_stream_index la
     count++;
   }
   if (found == NULL) {
+    if (thread_has_ended) return NULL;
     (void)pthread_once(&key_once, make_key);
     if (!key_made || count >= MAX_CACHES_OF_THREAD || pthread_setspecific(key, &vmp_cache_last) != 0) return NULL;
     if (may_allocate) free_orphans();

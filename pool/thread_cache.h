@@ -23,7 +23,7 @@
 // by these then (thread_cache_marks.h).
 //
 // Invariants
-//   - An object is in at most one cache. Its word is 0, or plain and without a mark, and slab counts it as used. Whoever
+//   - An object is in at most one cache. Its word is 0, or plain and without a mark, and slab counts it as used. Who
 //     makes its word 0 (one compare-and-swap), or clears its mark, is the only one who may keep it: of two racing frees
 //     one gets VMP_ERROR_DOUBLE_FREE.
 //   - Objects of a cache were freed on its stream, or were free for it at the refill: its thread may hand them out to
@@ -43,14 +43,14 @@
 #define VMP_CACHE_MAX_BYTES (UINT64_C(64) << 10)  // larger requests are not cached
 
 typedef enum vmp_cache_gate {
-  VMP_GATE_STOP = 1,     // another thread looks into it
-  VMP_GATE_BYPASS = 2,   // somebody must see every allocation and free (vmp_pool_bypass_caches)
-  VMP_GATE_RETIRED = 4,  // the stream was retired: its handle may be another one now
-  VMP_GATE_STRONG = 8,   // no membarrier: hits take `busy` as a lock (thread_cache.c)
-  VMP_GATE_GONE = 16,    // the pool is gone; another one may have come to lie at its address
-  VMP_GATE_FORKED = 32,  // this is a forked child
-  VMP_GATE_MARKS = 64,   // hits go by marks
-  VMP_GATE_SHARED = 128, // with VMP_GATE_MARKS: other threads' do, too
+  VMP_GATE_STOP = 1,      // another thread looks into it
+  VMP_GATE_BYPASS = 2,    // somebody must see every allocation and free (vmp_pool_bypass_caches)
+  VMP_GATE_RETIRED = 4,   // the stream was retired: its handle may be another one now
+  VMP_GATE_STRONG = 8,    // no membarrier: hits take `busy` as a lock (thread_cache.c)
+  VMP_GATE_GONE = 16,     // the pool is gone; another one may have come to lie at its address
+  VMP_GATE_FORKED = 32,   // this is a forked child
+  VMP_GATE_MARKS = 64,    // hits go by marks
+  VMP_GATE_SHARED = 128,  // with VMP_GATE_MARKS: other threads' do, too
 } vmp_cache_gate;
 #define VMP_GATE_OPEN ((uint32_t)(VMP_GATE_MARKS | VMP_GATE_SHARED))  // no others: the cache may be used
 
@@ -100,12 +100,12 @@ struct vmp_cache {
   const void *owner;  // vmp_guard_self of the thread
   uint32_t num_magazines;
   vmp_stream_index lane;
-  uint64_t frees_seen;       // of the stream, at the last refill
-  vmp_cache *next, *prev;    // of the pool
-  vmp_cache *thread_next;    // of the thread; its own
-  _Atomic int state;         // vmp_cache_state
-  vmp_guard_seat seat;       // of its thread in the pool's lock
-  uint64_t next_unread;  // how many blocks were freed by their marks
+  uint64_t frees_seen;     // of the stream, at the last refill
+  vmp_cache *next, *prev;  // of the pool
+  vmp_cache *thread_next;  // of the thread; its own
+  _Atomic int state;       // vmp_cache_state
+  vmp_guard_seat seat;     // of its thread in the pool's lock
+  uint64_t next_unread;    // how many blocks were freed by their marks
   vmp_unread unread[VMP_CACHE_UNREAD];
   vmp_magazine magazines[];  // number 0 is of no class, and stays empty; then by class
 };

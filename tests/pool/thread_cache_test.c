@@ -546,6 +546,44 @@ VTEST_F(ThreadCache, AThreadEndsAfterThePool, pool_rig) {
   for (int i = 0; i < 3; i++) VASSERT_INT_EQ(pthread_join(threads[i], NULL), 0);
 }
 
+// What a thread's destructors allocate and free, in each of their rounds, leaves no cache behind.
+typedef struct last_will {
+  pool_rig *f;
+  pthread_key_t key;
+  int rounds;
+} last_will;
+
+static void execute(void *value) {
+  last_will *w = value;
+  rig_free(w->f, rig_alloc(w->f, 2000, w->f->streams[0]), w->f->streams[0]);
+  w->rounds++;
+  (void)pthread_setspecific(w->key, w);  // and once more, as long as there are rounds
+}
+
+static void *leave_a_will(void *self) {
+  last_will *w = self;
+  rig_free(w->f, rig_alloc(w->f, 2000, w->f->streams[0]), w->f->streams[0]);
+  (void)pthread_setspecific(w->key, w);
+  return NULL;
+}
+
+VTEST_F(ThreadCache, DestructorsLeaveNoCacheBehind, pool_rig) {
+  rig_open(f, 8 * GIB, NULL);
+  VASSERT_NO_FAILURE();
+  last_will w = {.f = f};
+  // The library's key comes first: in each round, the last one too, its destructor runs before this one.
+  rig_free(f, rig_alloc(f, 2000, f->streams[0]), f->streams[0]);
+  VASSERT_INT_EQ(pthread_key_create(&w.key, execute), 0);
+  pthread_t thread;
+  VASSERT_INT_EQ(pthread_create(&thread, NULL, leave_a_will, &w), 0);
+  VASSERT_INT_EQ(pthread_join(thread, NULL), 0);
+  VEXPECT_INT_GT(w.rounds, 1);
+  VASSERT_NOT_NULL(f->pool->caches);
+  VEXPECT_NULL(f->pool->caches->next);
+  VEXPECT_PTR_EQ(f->pool->caches, vmp_cache_last.cache);
+  (void)pthread_key_delete(w.key);
+}
+
 VTEST_F(ThreadCache, AForkedChildHitsNothing, pool_rig) {
   rig_open(f, 8 * GIB, NULL);
   VASSERT_NO_FAILURE();
