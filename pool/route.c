@@ -192,10 +192,11 @@ static bool may_be_between(vmp_status status) {
   return vmp_may_be_had_elsewhere(status) || status == VMP_ERROR_OUT_OF_ADDRESS_SPACE;
 }
 
-// take_small is for spans that are smaller than a granule, and for bundles of them.
-static vmp_status take_small(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
+static vmp_status take_span(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
   vmp_pool *pool = self;
-  if (pool->span_mid == NULL) return vmp_mid_alloc(pool->mid, request, owner, out_placed);
+  if (pool->span_mid == NULL || request->bytes >= pool->device.granule_bytes) {
+    return vmp_mid_alloc(pool->mid, request, owner, out_placed);
+  }
   vmp_status status = vmp_mid_alloc(pool->span_mid, request, owner, out_placed);
   if (request->effort < VMP_EFFORT_NORMAL || !may_be_between(status)) return status;
   vmp_error first = *vmp_last_error();
@@ -205,10 +206,11 @@ static vmp_status take_small(void *self, const vmp_request *request, vmp_span *o
   return status;
 }
 
-static vmp_status take_span(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
+// take_bundle: never between large blocks, where single spans go at last.
+_Static_assert(VMP_SLAB_BUNDLE_BYTES == VMP_SPAN_BUNDLE_BYTES, "a bundle has one entry");
+static vmp_status take_bundle(void *self, const vmp_request *request, vmp_span *owner, vmp_placed *out_placed) {
   vmp_pool *pool = self;
-  if (request->bytes < pool->device.granule_bytes) return take_small(pool, request, owner, out_placed);
-  return vmp_mid_alloc(pool->mid, request, owner, out_placed);
+  return vmp_mid_alloc(pool->span_mid != NULL ? pool->span_mid : pool->mid, request, owner, out_placed);
 }
 
 static void give_span(void *self, uint64_t offset, vmp_fence fence) {
@@ -246,7 +248,7 @@ vmp_slab_supply vmp_route_slab_supply(vmp_pool *pool) {
                             .give = give_span,
                             .publish = publish_span,
                             .withdraw = withdraw_span,
-                            .take_bundle = take_small,
+                            .take_bundle = take_bundle,
                             .divide = divide_spans,
                             .publish_bundle = publish_bundle};
   return supply;

@@ -9,8 +9,8 @@
 // Size classes: the default table, 8 to a doubling (pool/sizeclass.h), and beside it classes given by the user, larger
 // than a granule too: fixed blocks. Where both could serve a request, the user's do. Shapes of spans: pool/sizeclass.h.
 // Most-full span first, so that spans empty out. An empty span goes back to the supply at once, except that one per
-// class stays until vmp_slab_trim; of a user's class as many stay as an eighth of its used objects: a free queue, so
-// that blocks come and go without mid.
+// class stays until vmp_slab_trim (where there are bundles, as many as one has); of a user's class as many stay as an
+// eighth of its used objects: a free queue, so that blocks come and go without mid.
 //
 // Once slab has marks, a class that has many spans takes them by bundles: as many as fill an aligned 2 MiB, with cards
 // one behind the other, so that whoever looks for an object needs one entry for all of them. Each of its spans comes
@@ -32,8 +32,8 @@
 //   - `after` of an object covers every free of it that isn't complete, seen from the request's stream.
 //   - free allocates nothing and can't fail but for misuse: double, interior and foreign frees change nothing.
 //
-// Threads: the caller holds the pool's lock. Only vmp_slab_alloc may let go of it, inside of the supply's take; all
-// other functions may run meanwhile.
+// Threads: the caller holds the pool's lock. Only vmp_slab_alloc may let go of it, inside of the supply's take and
+// take_bundle; all other functions may run meanwhile.
 #ifndef VMPOOL_POOL_SLAB_H_
 #define VMPOOL_POOL_SLAB_H_
 
@@ -56,6 +56,7 @@ typedef struct vmp_span vmp_span;
 #define VMP_SLAB_NARROW_BYTES (UINT64_C(64) << 10)
 #define VMP_SLAB_MAX_NUMBER 254u  // classes of higher numbers aren't told apart by cards, nor published
 #define VMP_SLAB_PLAIN 8u
+#define VMP_SLAB_BUNDLE_BYTES (UINT64_C(2) << 20)
 typedef struct vmp_slab_word {
   _Atomic uint32_t *low, *high;
   vmp_card_mark mark;

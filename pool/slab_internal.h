@@ -9,7 +9,7 @@
 //     class   lists[0]          full spans
 //             lists[1]          spans with one free object: looked at first
 //             ...
-//             lists[objects]    empty spans: at most one
+//             lists[objects]    empty spans: at most one, or what a bundle brought, or what a user's class keeps
 //             lists[objects+1]  sealed spans, with any number of free objects
 //
 //     span    groups[CLEAN]     {bits of objects, fence of when the span came}
@@ -147,14 +147,13 @@ static inline vmp_card_mark vmp_span_mark(const vmp_slab *slab, const vmp_span *
 }
 
 // vmp_class_bundle_spans: how many spans a bundle of the class has; 0: there are none.
-#define VMP_BUNDLE_BYTES (UINT64_C(2) << 20)
-#define VMP_BUNDLE_MAX_SPANS (VMP_BUNDLE_BYTES / VMP_SPAN_MIN_BYTES)
+#define VMP_BUNDLE_MAX_SPANS (VMP_SLAB_BUNDLE_BYTES / VMP_SPAN_MIN_BYTES)
 static inline uint32_t vmp_class_bundle_spans(const vmp_slab *slab, const vmp_slab_class *class) {
   if (!slab->takes_bundles || class->kind != VMP_CLASS_DEFAULT) return 0;
   if (vmp_class_number(slab, class) == 0 || !vmp_class_is_narrow(class)) return 0;
   if (!vmp_is_power_of_two(class->span.bytes) || class->span.bytes < VMP_SPAN_MIN_BYTES) return 0;
-  if (class->span.bytes > VMP_BUNDLE_BYTES / 2) return 0;
-  return (uint32_t)(VMP_BUNDLE_BYTES / class->span.bytes);
+  if (class->span.bytes > VMP_SLAB_BUNDLE_BYTES / 2) return 0;
+  return (uint32_t)(VMP_SLAB_BUNDLE_BYTES / class->span.bytes);
 }
 
 static inline uint64_t vmp_span_free_bits(const vmp_span *span) {
@@ -266,10 +265,14 @@ static inline bool vmp_class_is_user(const vmp_slab *slab, uint64_t bytes) {
 // vmp_class_for: the class that serves a request, or NULL. The lock is held.
 vmp_slab_class *vmp_class_for(const vmp_slab *slab, uint64_t bytes, uint64_t alignment);
 
+static inline uint64_t vmp_class_free_objects(const vmp_slab_class *class) {
+  return class->num_spans * class->span.num_objects - class->num_used;
+}
+
 // vmp_class_keeps: whether a span of the class that has become empty may stay beside another one. Of a class that takes
 // bundles as many as one has may, else the rest of a fresh one would go. Under the lock.
 static inline bool vmp_class_keeps(const vmp_slab *slab, const vmp_slab_class *class) {
-  uint64_t free_objects = class->num_spans * class->span.num_objects - class->num_used;
+  uint64_t free_objects = vmp_class_free_objects(class);
   if (class->kind == VMP_CLASS_USER) return free_objects <= class->span.num_objects + class->num_used / 8;
   uint64_t bundle_spans = vmp_class_bundle_spans(slab, class);
   return class->num_spans >= slab->bundles_from * bundle_spans && free_objects <= bundle_spans * class->span.num_objects;

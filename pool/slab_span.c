@@ -3,6 +3,7 @@
 // Why groups: one fence for all free objects of a span would make a stream wait for work on objects that it doesn't
 // get. One fence per object would cost 16 bytes each. Three groups keep apart what matters: objects that need no wait
 // by anybody, those freed by the stream that uses the span most, and the rest.
+#include "pool/fresh_place.h"
 #include "pool/slab_internal.h"
 
 // ---- groups ----
@@ -103,7 +104,8 @@ static void settle_span(vmp_slab *slab, vmp_slab_class *class, vmp_span *span, c
 static uint32_t wants_bundle(const vmp_slab *slab, const vmp_slab_class *class, const vmp_request *request) {
   uint32_t count = vmp_class_bundle_spans(slab, class);
   if (class->num_spans < (uint64_t)slab->bundles_from * count || class->num_spans < class->bundle_from) return 0;
-  if (class->num_arriving >= count) return 0;  // another thread is at it
+  // Another thread is at it, or there is as much that others may use and this stream may not.
+  if (class->num_arriving >= count || vmp_class_free_objects(class) >= count * class->span.num_objects) return 0;
   return request->effort > VMP_EFFORT_NORMAL || request->wait == VMP_WAIT_ANY ? 0 : count;
 }
 
@@ -139,50 +141,45 @@ static void settle_bundle(vmp_slab *slab, vmp_slab_class *class, uint32_t count,
                               vmp_card_lines(vmp_class_card_words(class)));
 }
 
-// take_bundle gets several spans at once. False: none can be had, and nothing has changed. MAY UNLOCK.
-static bool take_bundle(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, vmp_span **out_span,
-                        vmp_fence *out_after) {
+// request_of: for a span or a bundle, on behalf of `request`.
+static vmp_request request_of(const vmp_request *request, uint64_t bytes, uint64_t alignment, vmp_effort effort) {
+  return (vmp_request){
+      .bytes = bytes, .alignment = alignment, .stream = request->stream, .effort = effort, .wait = request->wait};
+}
+
+// take_bundle gets `count` spans at once. After a failure nothing has changed. MAY UNLOCK.
+static vmp_status take_bundle(vmp_slab *slab, vmp_slab_class *class, uint32_t count, const vmp_request *request,
+                              vmp_effort effort, vmp_span **out_span, vmp_fence *out_after) {
   vmp_span *spans[VMP_BUNDLE_MAX_SPANS];
-  uint32_t count = wants_bundle(slab, class, request);
-  if (count == 0 || !begin_bundle(slab, class, count, spans)) return false;
-  vmp_request bundle_request = {.bytes = VMP_BUNDLE_BYTES,
-                                .alignment = VMP_BUNDLE_BYTES,
-                                .stream = request->stream,
-                                .effort = request->effort,
-                                .wait = request->wait};
+  if (!begin_bundle(slab, class, count, spans)) return VMP_ERROR_BUSY;
+  vmp_request wanted = request_of(request, VMP_SLAB_BUNDLE_BYTES, VMP_SLAB_BUNDLE_BYTES, effort);
   vmp_placed placed;
-  bool taken = slab->supply.take_bundle(slab->supply.self, &bundle_request, spans[0], &placed) == VMP_OK;
-  if (taken && !slab->supply.divide(slab->supply.self, placed.offset, class->span.bytes, spans)) {
+  vmp_status status = slab->supply.take_bundle(slab->supply.self, &wanted, spans[0], &placed);
+  if (status == VMP_OK && !slab->supply.divide(slab->supply.self, placed.offset, class->span.bytes, spans)) {
     slab->supply.give(slab->supply.self, placed.offset, placed.fence);
-    taken = false;
+    status = VMP_ERROR_BUSY;
   }
-  if (!taken) {
+  if (status != VMP_OK) {
     drop_bundle(slab, class, count, spans);
-    class->bundle_from = class->num_spans + count;  // till then it would hardly be different
-    return false;
+    return status;
   }
   settle_bundle(slab, class, count, spans, &placed);
   *out_span = spans[0];
   *out_after = placed.after;
-  return true;
+  return VMP_OK;
 }
 
-vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, vmp_span **out_span,
-                         vmp_fence *out_after) {
-  if (take_bundle(slab, class, request, out_span, out_after)) return VMP_OK;
+static vmp_status take_single(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, vmp_effort effort,
+                              vmp_span **out_span, vmp_fence *out_after) {
   uint32_t line = vmp_node_pool_reserve(&slab->spans, 1) ? vmp_card_take(&slab->cards, vmp_class_card_words(class)) : 0;
   if (line == 0)
     return vmp_fail(VMP_ERROR_HOST_OUT_OF_MEMORY,
                     "no host memory for the record of another span, or %u cache lines of them are used up",
                     1u << VMP_CARD_INDEX_BITS);
   vmp_span *span = begin_span(slab, class, line);
-  vmp_request span_request = {.bytes = class->span.bytes,
-                              .alignment = class->span.alignment,
-                              .stream = request->stream,
-                              .effort = request->effort,
-                              .wait = request->wait};
+  vmp_request wanted = request_of(request, class->span.bytes, class->span.alignment, effort);
   vmp_placed placed;
-  vmp_status status = slab->supply.take(slab->supply.self, &span_request, span, &placed);
+  vmp_status status = slab->supply.take(slab->supply.self, &wanted, span, &placed);
   if (status != VMP_OK) {
     vmp_card_give(&slab->cards, line, vmp_class_card_words(class));
     drop_record(slab, class, span);
@@ -194,12 +191,38 @@ vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_reques
   return VMP_OK;
 }
 
+// goes_on: a smaller piece, or one with more effort, may be had after such a failure.
+static bool goes_on(vmp_status status) {
+  return vmp_may_be_had_elsewhere(status) || status == VMP_ERROR_OUT_OF_ADDRESS_SPACE ||
+         status == VMP_ERROR_HOST_OUT_OF_MEMORY;
+}
+
+// Where a bundle is wanted: one of what is mapped, else a single span of that, so that nothing mapped is left over;
+// then one of new memory.
+vmp_status vmp_span_take(vmp_slab *slab, vmp_slab_class *class, const vmp_request *request, vmp_span **out_span,
+                         vmp_fence *out_after) {
+  uint32_t count = wants_bundle(slab, class, request);
+  if (count == 0) return take_single(slab, class, request, request->effort, out_span, out_after);
+  vmp_status status = take_bundle(slab, class, count, request, VMP_EFFORT_MAPPED, out_span, out_after);
+  if (!goes_on(status)) return status;
+  if (request->effort > VMP_EFFORT_MAPPED) {
+    status = take_single(slab, class, request, VMP_EFFORT_MAPPED, out_span, out_after);
+    if (!goes_on(status)) return status;
+    status = take_bundle(slab, class, count, request, request->effort, out_span, out_after);
+    if (!goes_on(status)) return status;
+    class->bundle_from = class->num_spans + count;  // till then it would hardly be different
+  }
+  return take_single(slab, class, request, request->effort, out_span, out_after);
+}
+
 void vmp_span_give(vmp_slab *slab, vmp_slab_class *class, vmp_span *span) {
   uint64_t offset = span->offset;
   vmp_fence fence = vmp_span_fence(slab, span);
   if (span->address != 0) slab->supply.withdraw(slab->supply.self, span->address, class->span.bytes);
   vmp_span_unlist(class, span);
   class->num_spans--;
+  uint64_t most = class->num_spans + VMP_BUNDLE_MAX_SPANS;
+  if (class->bundle_from > most) class->bundle_from = most;
   vmp_card_give(&slab->cards, span->line, vmp_class_card_words(class));
   vmp_node_give(&slab->spans, span->record);
   slab->supply.give(slab->supply.self, offset, fence);

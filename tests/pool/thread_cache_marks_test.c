@@ -301,6 +301,40 @@ VTEST_F(ThreadCacheMarks, BundlesComeAndGo, pool_rig) {
   }
 }
 
+// With several streams, too, where the ladder asks for mapped memory first.
+VTEST_F(ThreadCacheMarks, BundlesOfSeveralStreams, pool_rig) {
+  enum { MANY = 4000 };
+  static void *blocks[MANY];
+  open(f, 1);
+  rig_free(f, rig_alloc(f, MIB, f->streams[1]), f->streams[1]);
+  for (int i = 0; i < MANY; i++) blocks[i] = rig_alloc(f, BYTES, f->streams[i % 2]);
+  int bundled = 0;
+  for (int i = 0; i < MANY; i++) {
+    bundled += atomic_load(vmp_span_map_bundle(&f->pool->span_map, rig_address(blocks[i]))) != 0;
+  }
+  VEXPECT_INT_GT(bundled, MANY / 2);
+  rig_check(f);
+  for (int i = 0; i < MANY; i++) rig_free(f, blocks[i], f->streams[i % 2]);
+}
+
+// Each step gives empty spans back, the unused ones of a bundle, too: the next step uses them first.
+VTEST_F(ThreadCacheMarks, WhatIsLeftOfABundleIsUsedFirst, pool_rig) {
+  enum { MANY = 1000, STEPS = 60, A_STEP = 8 };
+  static void *blocks[MANY + STEPS * A_STEP];
+  open(f, 1);
+  VASSERT_OK(vmp_host_work_set(f->driver, VMP_WORK_EARLY, 0));
+  int count = 0;
+  while (count < MANY) blocks[count++] = rig_alloc(f, BYTES, f->streams[0]);
+  uint64_t before = rig_stats(f).mapped;
+  for (int step = 0; step < STEPS; step++) {
+    for (int i = 0; i < A_STEP; i++) blocks[count++] = rig_alloc(f, BYTES, f->streams[0]);
+    VASSERT_OK(vmp_pool_step(f->pool));
+  }
+  // 60 spans of 32 KiB are 2 MiB; a bundle a step would be 120.
+  VEXPECT_UINT_LE(rig_stats(f).mapped - before, 34 * MIB);
+  while (count > 0) rig_free(f, blocks[--count], f->streams[0]);
+}
+
 // ---- check ----
 
 static void expect_fault(pool_rig *f, const char *sentence) {

@@ -105,7 +105,7 @@ VTEST_F(SlabBundles, AClassWithManySpansTakesABundle, bundle_rig) {
     VEXPECT_UINT_EQ(f->supply.takes, 2 * count + 1);
     VEXPECT_UINT_EQ(f->supply.last_request.bytes, 2 * MIB);
     VEXPECT_UINT_EQ(f->supply.last_request.alignment, 2 * MIB);
-    VEXPECT_INT_EQ(f->supply.last_request.effort, VMP_EFFORT_NORMAL);
+    VEXPECT_INT_EQ(f->supply.last_request.effort, VMP_EFFORT_MAPPED);
     VEXPECT_UINT_EQ(f->supply.divides, 1);
     VEXPECT_UINT_EQ(f->supply.bundles, 1);
     VEXPECT_UINT_EQ(f->supply.publishes, 3 * count);
@@ -320,6 +320,48 @@ VTEST_F(SlabBundles, ASingleSpanWhereTakeFails, bundle_rig) {
   expect_single(f, 1);
 }
 
+// What is mapped comes first, as a bundle, as a span; then new memory, as a bundle, as a span.
+VTEST_F(SlabBundles, WhatIsMappedComesFirst, bundle_rig) {
+  static const struct {
+    uint64_t bytes;
+    vmp_effort effort;
+  } tries[] = {{2 * MIB, VMP_EFFORT_MAPPED},
+               {512 * KIB, VMP_EFFORT_MAPPED},
+               {2 * MIB, VMP_EFFORT_NORMAL},
+               {512 * KIB, VMP_EFFORT_NORMAL}};
+  for (uint64_t fails = 0; fails < 4; fails++) {
+    VTRACE("%llu failures", (unsigned long long)fails);
+    restart(f);
+    prepare(f, SIZE);
+    f->supply.fail_takes = fails;
+    f->supply.fail_status = VMP_ERROR_BUSY;
+    (void)rig_alloc(f, SIZE);
+    VEXPECT_UINT_EQ(f->supply.takes + f->supply.failed_takes, SPANS + 2 * fails + 1);
+    VEXPECT_UINT_EQ(f->supply.last_request.bytes, tries[fails].bytes);
+    VEXPECT_INT_EQ(f->supply.last_request.effort, tries[fails].effort);
+    rig_check(f);
+  }
+  // After that no bundle is tried until there are as many spans more as one has; or, after spans went, fewer.
+  VEXPECT_UINT_EQ(class_of(f, SIZE)->bundle_from, 2 * SPANS);
+  for (uint32_t j = 1; j < OBJECTS; j++) (void)rig_alloc(f, SIZE);
+  uint64_t takes = f->supply.takes;
+  (void)rig_alloc(f, SIZE);
+  VEXPECT_UINT_EQ(f->supply.takes, takes + 1);
+  VEXPECT_UINT_EQ(f->supply.bundles, 0);
+}
+
+// A failure that says nothing about memory is told, and nothing else is tried.
+VTEST_F(SlabBundles, OtherFailuresAreTold, bundle_rig) {
+  prepare(f, SIZE);
+  uint64_t takes = f->supply.takes;
+  f->supply.fail_takes = 1;
+  f->supply.fail_status = VMP_ERROR_DRIVER;
+  vmp_placed placed;
+  VEXPECT_STATUS(rig_try_alloc(f, SIZE, 0, &placed), VMP_ERROR_DRIVER);
+  VEXPECT_UINT_EQ(f->supply.takes, takes + 1);
+  expect_single(f, 0);
+}
+
 VTEST_F(SlabBundles, FailuresDontUseUpCards, bundle_rig) {
   prepare(f, SIZE);
   f->supply.fail_status = VMP_ERROR_LIMIT;
@@ -337,11 +379,11 @@ VTEST_F(SlabBundles, FailuresDontUseUpCards, bundle_rig) {
 VTEST_F(SlabBundles, TheErrorIsTheSingleSpans, bundle_rig) {
   prepare(f, SIZE);
   vmp_slab_stats before = rig_stats(f);
-  f->supply.fail_takes = 2;
+  f->supply.fail_takes = 4;
   f->supply.fail_status = VMP_ERROR_LIMIT;
   vmp_placed placed;
   VEXPECT_STATUS(rig_try_alloc(f, SIZE, 0, &placed), VMP_ERROR_LIMIT);
-  VEXPECT_UINT_EQ(f->supply.failed_takes, 2);
+  VEXPECT_UINT_EQ(f->supply.failed_takes, 4);
   VEXPECT_UINT_EQ(f->supply.last_request.bytes, 512 * KIB);
   vmp_slab_stats after = rig_stats(f);
   after.metadata_bytes = before.metadata_bytes;
@@ -474,7 +516,7 @@ VTEST_F(SlabBundles, OthersAllocateAndFreeWhileABundleArrives, bundle_rig) {
 }
 
 VTEST_F(SlabBundles, OthersFreeWhileABundleFails, bundle_rig) {
-  for (uint64_t fails = 1; fails <= 2; fails++) {
+  for (uint64_t fails = 1; fails <= 4; fails += 3) {
     VTRACE("%llu failures", (unsigned long long)fails);
     restart(f);
     during d = {.rig = f, .given_back = prepare(f, SIZE)};
