@@ -328,8 +328,7 @@ static void adopt(vmp_pool *pool, vmp_cache *cache, vmp_stream stream, vmp_strea
   cache->owner = vmp_guard_self();
   atomic_init(&cache->state, CACHE_LIVE);
   vmp_caches_share_marks(pool);
-  uint32_t way = pool->marks_alone != NULL ? VMP_GATE_MARKS : pool->span_map.marks != NULL ? VMP_GATE_OPEN : 0;
-  atomic_init(&cache->gate, pool->strong_caches ? VMP_GATE_STRONG : way);
+  atomic_init(&cache->gate, pool->strong_caches ? VMP_GATE_STRONG : vmp_caches_way(pool));
   cache->next = pool->caches;
   if (pool->caches != NULL) pool->caches->prev = cache;
   pool->caches = cache;

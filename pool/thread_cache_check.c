@@ -9,12 +9,6 @@ static bool is_not_live(const vmp_span_map *map, const _Atomic uint32_t *at) {
   return !marked && (word == 0 || vmp_slab_word_is_plain(word));
 }
 
-// way_of: what the gates of all caches say of marks.
-static uint32_t way_of(const vmp_pool *pool) {
-  if (pool->span_map.marks == NULL) return 0;
-  return pool->marks_alone != NULL ? VMP_GATE_MARKS : VMP_GATE_OPEN;
-}
-
 // check_unread: the unread words are of objects that the cache has.
 static void check_unread(const vmp_cache *cache, vmp_report *report) {
   uint32_t count = 0, found = 0;
@@ -64,7 +58,7 @@ size_t vmp_caches_check(const vmp_pool *pool, vmp_report *report) {
       check_magazine(pool, magazine, i, report);
     }
     check_unread(cache, report);
-    if ((atomic_load(&cache->gate) & VMP_GATE_OPEN) != way_of(pool)) {
+    if ((atomic_load(&cache->gate) & VMP_GATE_OPEN) != vmp_caches_way(pool)) {
       vmp_report_fault(report, "cache: a cache's hits don't go by marks as the pool's do");
     }
   }

@@ -22,6 +22,11 @@ vmp_cache *vmp_cache_find(vmp_pool *pool, vmp_stream stream, vmp_stream_index la
 // vmp_caches_go_by_marks has slab make marks, where that is worth while, and has all hits go by them from then on.
 // Where host memory is short nothing changes.
 void vmp_caches_go_by_marks(vmp_pool *pool);
+// vmp_caches_way: what the gates of all caches say of marks.
+static inline uint32_t vmp_caches_way(const vmp_pool *pool) {
+  if (pool->span_map.marks == NULL) return 0;
+  return pool->marks_alone != NULL ? VMP_GATE_MARKS : VMP_GATE_OPEN;
+}
 // vmp_cache_lacks_spare: a thread has wanted a cache where nothing may be allocated, and there is none for the next
 // one.
 static inline bool vmp_cache_lacks_spare(const vmp_pool *pool) {

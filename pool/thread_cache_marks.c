@@ -45,7 +45,7 @@ void vmp_caches_go_by_marks(vmp_pool *pool) {
   for (const vmp_cache *cache = pool->caches; cache != NULL; cache = cache->next) {
     if (cache->owner != pool->marks_alone) pool->marks_alone = NULL;
   }
-  open_gates(pool, pool->marks_alone == NULL ? VMP_GATE_OPEN : VMP_GATE_MARKS);
+  open_gates(pool, vmp_caches_way(pool));
   vmp_caches_go(pool);
 }
 
